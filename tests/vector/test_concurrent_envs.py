@@ -22,10 +22,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compare import assert_identical
 from tests.crosses import diagonal, ordinarily
-from tests.envs import Failing, Gated, Ledger, Patient, ledger_vector, ledgers
-from tests.features import Walk
+from tests.envs import Failing, Gated, Ledger, Patient, ledgers
 from tests.interrupts import interrupt_at
 from tests.vector.bounds import (
     interrupted_when,
@@ -46,7 +44,7 @@ from vecspaces.errors import (
     StepTimeoutError,
     WorkerDiedError,
 )
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 KINDS: dict[str, Any] = {
     "sync": SyncVectorEnv,
@@ -130,50 +128,6 @@ def test_an_environment_lives_in_one_thread(
 
 
 @of_each_kind
-def test_a_vector_env_counts_as_one(kind: Any) -> None:
-    env_fns = [*ledgers(1), partial(ledger_vector, 1, 2, AutoresetMode.NEXT_STEP), *ledgers(2)[1:]]
-    results = []
-    for threads in (1, 3):
-        with kind(env_fns, concurrent_envs=threads) as envs:
-            results.append([envs.reset(seed=3), *(envs.step([1, 2, 1, 2]) for _ in range(6))])
-    assert_identical(*results)
-
-
-@diagonal(kind=KINDS, env_ids=[None, [3, 0, 2]], infos=["last", "all"])
-def test_chunks_are_those_in_line(kind: Any, env_ids: Any, infos: str) -> None:
-    actions = np.linspace(-1, 1, 60).reshape(4, 15, 1)
-    results = []
-    for threads in (1, 2):
-        with kind([Walk] * 4, concurrent_envs=threads, autoreset_mode="SameStep") as envs:
-            envs.reset(seed=3)
-            chosen = actions if env_ids is None else actions[env_ids]
-            results.append([envs.step_chunk(chosen, infos, env_ids=env_ids) for _ in range(2)])
-    for one, other in zip(*results, strict=True):
-        assert_identical(tuple(one), tuple(other))
-
-
-class Meeting(Ledger):
-    """Waits in its step until six environments are in theirs."""
-
-    def __init__(self, folder: Path, number: int) -> None:
-        super().__init__(number)
-        self.folder = folder
-
-    def step(self, action: Any) -> Any:
-        (self.folder / str(self.number)).touch()
-        assert settled(lambda: len(list(self.folder.iterdir())), 6) == 6
-        return super().step(action)
-
-
-@of_each_kind
-def test_environments_step_at_the_same_time(kind: Any, tmp_path: Path) -> None:
-    env_fns = [partial(Meeting, tmp_path, number) for number in range(6)]
-    with kind(env_fns, concurrent_envs=6) as envs:
-        envs.reset(seed=0)
-        envs.step([1] * 6)
-
-
-@of_each_kind
 def test_rows_are_received_as_each_is_ready(kind: Any, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     env_fns = [partial(Gated, gate, number, length=99) for number in range(4)]
@@ -182,6 +136,7 @@ def test_rows_are_received_as_each_is_ready(kind: Any, tmp_path: Path) -> None:
         envs.recv()
         envs.send([4, 1, 4, 1])
         assert sorted(times(envs.recv(2, timeout=20))) == [1, 3]
+        wait_until_running(envs, 0, 2)  # at the same time
         # Neighbours of those that hang step and are called meanwhile.
         envs.send([1], [3])
         assert times(envs.recv(1, timeout=20)) == {3: 2}
@@ -260,15 +215,16 @@ def released() -> Iterator[None]:
     Stuck.go_on.clear()
 
 
-SOON = overrun(0.5)
+SOON = overrun(0.25)
 STUCK_LINES = ("in wait_for_the_end", "in step")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux")
-def test_a_timeout_names_the_environment_that_hangs_and_shows_its_stack() -> None:
-    envs = AsyncVectorEnv([Stuck] * 4, num_workers=1, concurrent_envs=4, step_timeout=SOON)
+def test_a_timeout_names_the_environment_that_hangs_and_shows_its_stack(hurry: Any) -> None:
+    envs = AsyncVectorEnv([Stuck] * 4, num_workers=1, concurrent_envs=4, step_timeout=30)
     with envs:
         envs.reset(seed=[5, 6, 7, 8])
+        hurry(lambda: running(envs) == [2] and not time.sleep(0.05), 0)
         with pytest.raises(StepTimeoutError, match=r"environment 2 \(last seed 7") as caught:
             envs.step([1, 1, 2, 1])
         assert caught.value.env_ids == caught.value.running == (2,)
@@ -297,22 +253,23 @@ def test_each_slow_environment_is_warned_of() -> None:
         envs.close(terminate=True)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_environments_that_answer_in_turn_are_not_slow(threads: int) -> None:
-    env_fns = [partial(Gated, Path("no gate"), number, length=10**6) for number in range(4)]
+def test_environments_that_answer_in_turn_are_not_slow() -> None:
+    env_fns = [partial(Gated, Path("no gate"), number, length=10**6) for number in range(2)]
     slow = overrun(0.2)
-    arguments: Any = {"num_workers": 2, "concurrent_envs": threads, "slow_warning": slow}
-    with AsyncVectorEnv(env_fns, **arguments) as envs:
-        envs.reset(seed=1)
-        envs.recv()
-        envs.send([1, 1], [1, 3])
-        give_up = time.monotonic() + 2 * slow
+    make = partial(AsyncVectorEnv, env_fns, num_workers=1, slow_warning=slow)
+    with make() as in_line, make(concurrent_envs=2) as in_threads:
+        for envs in (in_line, in_threads):
+            envs.reset(seed=1)
+            envs.recv()
+            envs.send([1, 1])
+        give_up = time.monotonic() + 1.3 * slow
         with warnings.catch_warnings():
             warnings.simplefilter("error", SlowEnvironmentWarning)
             while time.monotonic() < give_up:
-                (row,) = envs.recv(1).env_ids
-                time.sleep(0.005)  # meanwhile the environment may do nothing
-                envs.send([1], [row])
+                for envs in (in_line, in_threads):
+                    (row,) = envs.recv(1).env_ids
+                    time.sleep(0.003)  # meanwhile the environment may do nothing
+                    envs.send([1], [row])
 
 
 class Crashing(Ledger):
@@ -380,8 +337,8 @@ def test_threads_of_sync_that_never_return_are_named_and_left() -> None:
     envs.step_async([1, 2, 1])
     wait_until_running(envs, 1)
     with pytest.raises(StepTimeoutError, match=r"wait again, or close\(\)"):
-        envs.step_wait(timeout=0.1)
-    bound = round(overrun(0.5), 2)  # in which the other threads end
+        envs.step_wait(timeout=0.05)
+    bound = round(overrun(0.3), 2)  # in which the other threads end
     expected = f"environment 1 did not close within {bound:g} s; their threads go on"
     with within(5.0), pytest.warns(RuntimeWarning, match=expected):
         envs.close(timeout=bound)
@@ -443,40 +400,13 @@ def test_a_row_that_had_answered_answers_no_second_time(tmp_path: Path) -> None:
             envs.recv(1)
 
 
-def test_a_row_that_waits_for_a_stuck_thread_moves_to_another_one(tmp_path: Path) -> None:
-    with stuck_worker(tmp_path, count=3, threads=2) as envs:  # rows 0 and 2 share a thread
-        envs.send([2], [0])
-        envs.send([1, 1], [1, 2])
-        assert envs.recv(1, timeout=20).env_ids == [1]
-        give_up(envs, 2)
-        envs.send_reset([2])
-        assert envs.recv(1, timeout=20).env_ids == [2]
-        (tmp_path / "go on 0").touch()
-        assert envs.recv(1, timeout=20).rewards == [1001.0]
-
-
-def test_more_stuck_threads_than_concurrent_envs_are_not_answered(tmp_path: Path) -> None:
-    with stuck_worker(tmp_path, threads=2, count=2) as envs:
-        for _ in range(2):
-            envs.send([2], [0])
-            wait_until_running(envs, 0)
-            give_up(envs, 0)
-            envs.send_reset([0])
-            envs.recv(1, timeout=20)
-        envs.send([2], [0])
-        wait_until_running(envs, 0)
-        envs._session.give_up(0, StepTimeoutError("it took too long", [0]))
-        with pytest.raises(StepTimeoutError, match="still busy"):
-            envs.recv(1, timeout=0.2)
-        envs.close(terminate=True)
-
-
-def test_rows_behind_one_stuck_thread_leave_one_thread(tmp_path: Path) -> None:
+def test_rows_behind_one_stuck_thread_move_to_one_other_thread(tmp_path: Path) -> None:
     with stuck_worker(tmp_path, count=8, threads=2) as envs:  # even rows share a thread
         envs.send([2], [0])
         wait_until_running(envs, 0)
-        envs.send([1, 1, 1], [2, 4, 6])
-        for row in (0, 2, 4, 6):
+        envs.send([1, 1, 1, 1], [1, 2, 4, 6])
+        assert envs.recv(1, timeout=20).env_ids == [1]
+        for row in (2, 0, 4, 6):
             give_up(envs, row)
         envs.send_reset([0, 2, 4, 6])
         assert sorted(envs.recv(4, timeout=20).env_ids) == [0, 2, 4, 6]
@@ -568,14 +498,6 @@ def received_again(envs: Any) -> Any:
 # ---------------------------------------------------------------------- what is refused
 
 
-@of_each_kind
-def test_windows_are_refused(kind: Any) -> None:
-    env_fns = [Ledger, partial(Ledger, render_mode="human")]
-    with pytest.raises(ValueError, match=r"env_fns\[1\] made .*render_mode='human', whose window"):
-        kind(env_fns, concurrent_envs=2)
-    kind(env_fns, concurrent_envs=1).close()
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_process_has_no_threads_to_step_in() -> None:
     with SyncVectorEnv(ledgers(2), concurrent_envs=2) as envs:
@@ -629,11 +551,11 @@ def test_stats_count_each_environment_by_itself() -> None:
     with SyncVectorEnv(env_fns, concurrent_envs=3, stats=True) as envs:
         envs.reset(seed=0)
         for _ in range(4):
-            envs.step([100, 0, 200])
+            envs.step([50, 0, 100])
         stats = envs.stats()
     assert (stats.steps == 3).all()
     assert (stats.resets == 1).all()
-    assert stats.step_mean[0] >= 0.1 and stats.step_mean[2] >= 0.2
+    assert stats.step_mean[0] >= 0.05 and stats.step_mean[2] >= 0.1
     assert stats.env_waiting[1] > stats.env_waiting[0] > stats.env_waiting[2]
     assert stats.worker_waiting[0] < 0.5
 

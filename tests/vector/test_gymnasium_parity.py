@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.compare import assert_identical
-from tests.crosses import diagonal, ordinarily
+from tests.crosses import diagonal
 from tests.envs import Ledger, Sampler, Unlike, failing
 from tests.strategies import Recipe, recipes
 from vecspaces.adapters.gymnasium import to_gymnasium
@@ -118,20 +118,6 @@ def test_classic_control(name: str, kind_and_mode: Any) -> None:
     theirs.close()
 
 
-@pytest.mark.parametrize(
-    "mode", ordinarily(lambda mode: mode is AutoresetMode.SAME_STEP, zip(MODES))
-)
-def test_gymnasiums_own_async_too(mode: AutoresetMode) -> None:
-    env_fns = [partial(gymnasium.make, "CartPole-v1")] * 2
-    # Its shared memory would stay with this process until its end.
-    theirs = gymnasium.vector.AsyncVectorEnv(
-        env_fns, shared_memory=False, autoreset_mode=mode.value
-    )
-    with AsyncVectorEnv(env_fns, autoreset_mode=mode) as ours:
-        assert_parity_of_a_run(ours, theirs, 40)
-    theirs.close()
-
-
 @diagonal(name=list(ALL_SPACES), kind_and_mode=KINDS_AND_MODES)
 def test_all_ten_spaces_as_observation_and_action(name: str, kind_and_mode: Any) -> None:
     kind, mode = kind_and_mode
@@ -145,7 +131,7 @@ def test_all_ten_spaces_as_observation_and_action(name: str, kind_and_mode: Any)
 
 
 @given(recipes(), recipes(), st.sampled_from(MODES))
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_spaces_of_all_kinds_nested(
     observations: Recipe, actions: Recipe, mode: AutoresetMode
 ) -> None:

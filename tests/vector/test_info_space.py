@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import copy
-import itertools
-import os
 import pickle
-import signal
 import sys
 from collections import OrderedDict, defaultdict
-from contextlib import closing
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -19,16 +15,13 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import ordinarily
-from tests.envs import Drift, Echo
-from tests.vector.bounds import overrun
+from tests.crosses import diagonal
+from tests.envs import Drift, Echo, talking
 from vecspaces import Env, spaces
-from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.errors import InvalidInfoError
 from vecspaces.testing.contract import ALL_SPACES, assert_same_infos, assert_same_run
-from vecspaces.testing.envs import informing
+from vecspaces.testing.envs import Chosen, informing
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from vecspaces.wrappers import RecordEpisodeStatistics
 
 MODES = list(AutoresetMode)
 ZERO = np.zeros(1, np.float32)
@@ -120,20 +113,14 @@ def test_it_is_found_through_wrappers(wrap: Any) -> None:
 def test_environments_must_agree() -> None:
     other = spaces.Dict(cost=spaces.Box(0, 9, (), np.float32))
     two = spaces.Dict(cost=FLOAT)
+    env_fns = [partial(declaring, two), partial(declaring, other)]
     for kind in (SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)):
         with pytest.raises(RuntimeError, match=r"environment 1 has info_space.*\['cost'\]"):
-            kind([partial(declaring, two), partial(declaring, other)])
-        with pytest.raises(RuntimeError, match=r"environment 2 has info_space None.*argument"):
-            kind([partial(declaring, two)] * 2 + [saying({})])
-        with kind([partial(declaring, two), partial(declaring, other)], info_space=two) as envs:
-            assert envs.info_space == two
-
-
-def test_statistics_of_episodes_refuse_their_own_key() -> None:
-    with SyncVectorEnv([saying({})], info_space=spaces.Dict(episode=FLOAT)) as envs:
-        with pytest.raises(ValueError, match=r"info_space.*'episode'.*stats_key"):
-            RecordEpisodeStatistics(envs)
-        assert RecordEpisodeStatistics(envs, stats_key="stats").num_envs == 1
+            kind(env_fns)
+    with pytest.raises(RuntimeError, match=r"environment 2 has info_space None.*argument"):
+        SyncVectorEnv([partial(declaring, two)] * 2 + [saying({})])
+    with SyncVectorEnv(env_fns, info_space=two) as envs:
+        assert envs.info_space == two
 
 
 # ---------------------------------------------------------------------- what infos may hold
@@ -153,64 +140,62 @@ def test_all_spaces(name: str) -> None:
     assert_same_infos(found, expected)
 
 
+NUMBERS = spaces.Dict(
+    flag=spaces.Box(0, 1, (), np.bool_),
+    small=spaces.Box(0, 255, (), np.uint8),
+    count=spaces.Discrete(9),
+    real=spaces.Box(-9, 9, (), np.float32),
+    mask=spaces.MultiBinary(2),
+)
+
+
 def test_numbers_of_python_and_numpy_become_those_of_the_space() -> None:
-    space = spaces.Dict(
-        flag=spaces.Box(0, 1, (), np.bool_),
-        small=spaces.Box(0, 255, (), np.uint8),
-        count=spaces.Discrete(9),
-        real=spaces.Box(-9, 9, (), np.float32),
-        mask=spaces.MultiBinary(2),
-    )
     infos: list[Any] = [
         {"flag": True, "small": 3, "count": True, "real": 1, "mask": np.array([True, False])},
         {"flag": np.bool_(False), "small": np.int64(255), "count": 4, "real": 0.5, "mask": [0, 1]},
         {"flag": 1, "small": True, "count": np.uint8(8), "real": np.float64(2.5), "mask": (1, 1)},
     ]
+    expected: dict[str, Any] = {
+        "flag": np.array([True, False, True]),
+        "small": np.array([3, 255, 1], np.uint8),
+        "count": np.array([1, 4, 8]),
+        "real": np.array([1, 0.5, 2.5], np.float32),
+        "mask": np.array([[1, 0], [0, 1], [1, 1]], np.int8),
+    }
     for count in (1, 3):
-        found = run(space, *([info] for info in infos[:count]))
-        expected: dict[str, Any] = {
-            "flag": np.array([True, False, True]),
-            "small": np.array([3, 255, 1], np.uint8),
-            "count": np.array([1, 4, 8]),
-            "real": np.array([1, 0.5, 2.5], np.float32),
-            "mask": np.array([[1, 0], [0, 1], [1, 1]], np.int8),
-        }
+        found = run(NUMBERS, *([info] for info in infos[:count]))
         for key, values in expected.items():
             assert_identical(found[key], values[:count])
 
 
-@pytest.mark.parametrize(
-    "info",
-    [
-        {"small": 256},
-        {"small": -1},
-        {"small": 0.5},
-        {"small": "1"},
-        {"small": None},
-        {"small": np.zeros(1, np.uint8)},
-        {"flag": 2},
-        {"flag": 1.0},
-        {"real": 1j},
-        {"real": None},
-        {"real": [1.0]},
-        {"mask": np.zeros((2, 1), np.int8)},
-        {"mask": np.zeros(2)},
-        {"mask": np.array([1, 300])},
-    ],
-)
-def test_what_no_cast_takes_names_the_environment(info: dict[str, Any]) -> None:
-    space = spaces.Dict(
-        flag=spaces.Box(0, 1, (), np.bool_),
-        small=spaces.Box(0, 255, (), np.uint8),
-        real=spaces.Box(-9, 9, (), np.float32),
-        mask=spaces.MultiBinary(2),
-    )
-    right = {"flag": True, "small": 1, "real": 1.0, "mask": np.zeros(2, np.int8)}
-    (key,) = info
-    text = rf"environment 1 returned an invalid info in step: info\['{key}'\]: .*info_space"
-    for rest in ({}, right):
-        with pytest.raises(InvalidInfoError, match=text):
-            run(space, [right], [{**rest, **info}])
+WRONG_VALUES: dict[str, list[Any]] = {
+    "small": [256, -1, 0.5, "1", None, np.zeros(1, np.uint8)],
+    "flag": [2, 1.0],
+    "real": [1j, None, [1.0]],
+    "mask": [np.zeros((2, 1), np.int8), np.zeros(2), np.array([1, 300])],
+}
+
+
+def test_what_no_cast_takes_names_the_environment() -> None:
+    right = {"flag": True, "small": 1, "count": 1, "real": 1.0, "mask": np.zeros(2, np.int8)}
+    wrong = [{key: value} for key, values in WRONG_VALUES.items() for value in values]
+    infos = [info for one in wrong for info in (one, {**right, **one})]
+    env_fn = partial(talking, right, *infos, kind=Chosen)
+    with SyncVectorEnv([env_fn] * 2, info_space=NUMBERS) as envs:
+        for number, info in enumerate(infos, 1):
+            envs.reset()
+            key = next(key for key in info if info[key] is not right.get(key))
+            text = rf"environment 1 returned an invalid info in step: info\['{key}'\]: .*info_space"
+            with pytest.raises(InvalidInfoError, match=text):
+                envs.step([0, number])
+
+
+def test_a_value_in_a_vector_env_that_no_cast_takes_names_its_row() -> None:
+    two = [saying({"small": 1}), saying({"small": 300})]
+    with SyncVectorEnv([saying({}), lambda: SyncVectorEnv(two)], info_space=NUMBERS) as envs:
+        envs.reset()
+        with pytest.raises(InvalidInfoError, match=r"environment 2 .*info\['small'\]"):
+            envs.step([0, 0, 0])
 
 
 class Inventive(defaultdict[str, Any]):
@@ -231,6 +216,8 @@ def test_other_dicts() -> None:
     assert found["inner"]["level"].tolist() == [2, 4, 0]
     assert found["_besides"].tolist() == [False, False, True]
     assert "cost" not in infos[0][0]
+    found = run(space, [{"cost": 1.0, "inner": Inventive(float, other=2.0)}])["inner"]
+    assert found.keys() == {"other", "_other"}
 
 
 @pytest.mark.parametrize("capacity", [0, 8, 65536])
@@ -246,60 +233,6 @@ def test_values_that_are_too_large_for_their_share(capacity: int) -> None:
         SyncVectorEnv(env_fns) as reference,
     ):
         assert_same_run(envs, reference, steps=3)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_run_equals_gymnasiums(mode: AutoresetMode) -> None:
-    same = gymnasium.vector.AutoresetMode(mode.value)
-    with (
-        as_gymnasium(SyncVectorEnv([Weighing] * 3, autoreset_mode=mode)) as ours,
-        closing(gymnasium.vector.SyncVectorEnv([Weighing] * 3, autoreset_mode=same)) as theirs,
-    ):
-        assert ours.info_space == Weighing.info_space
-        assert_same_infos(ours.reset(seed=1)[1], theirs.reset(seed=1)[1])
-        for _ in range(8):
-            found, expected = ours.step([0, 1, 0]), theirs.step([0, 1, 0])
-            assert_same_infos(found[4], expected[4])
-            assert type(found[4]["inner"]["graph"][0]) is type(expected[4]["inner"]["graph"][0])
-            ended = found[2]
-            if mode is AutoresetMode.DISABLED and ended.any():
-                found = ours.reset(options={"reset_mask": ended})[1]
-                assert_same_infos(found, theirs.reset(options={"reset_mask": ended.copy()})[1])
-
-
-class Weighing(gymnasium.Env[Any, Any]):
-    """An environment of Gymnasium's whose infos hold numbers, arrays, dicts and graphs."""
-
-    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-    graphs = gymnasium.spaces.Graph(gymnasium.spaces.Box(0, 1, (2,)), None)
-    info_space = gymnasium.spaces.Dict(
-        {
-            "weight": gymnasium.spaces.Box(0, 9, (), np.float64),
-            "mask": gymnasium.spaces.Box(0, 1, (3,), np.bool_),
-            "inner": gymnasium.spaces.Dict(
-                {"steps": gymnasium.spaces.Discrete(9), "graph": graphs}
-            ),
-        }
-    )
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.left = int(self.np_random.integers(2, 5))
-        self.info_space = copy.deepcopy(Weighing.info_space)
-        self.info_space.seed(self.left)
-        return ZERO, self._info()
-
-    def step(self, action: Any) -> Any:
-        self.left -= 1
-        return ZERO, 1.0, self.left == 0, False, self._info()
-
-    def _info(self) -> dict[str, Any]:
-        info: dict[str, Any] = {"weight": float(self.left), "mask": np.arange(3) < self.left}
-        info["inner"] = {"graph": self.info_space["inner"]["graph"].sample()}
-        if self.left % 2:
-            info["inner"]["steps"] = self.left
-        return info
 
 
 # ---------------------------------------------------------------------- validate
@@ -330,11 +263,10 @@ def test_validate_checks_bounds() -> None:
             envs.step([0])
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_validated_runs_are_the_same(mode: AutoresetMode) -> None:
+def test_validated_runs_are_the_same() -> None:
     with (
-        SyncVectorEnv(informing(4, True), autoreset_mode=mode, validate=True) as envs,
-        SyncVectorEnv(informing(4, False), autoreset_mode=mode) as reference,
+        SyncVectorEnv(informing(4, True), autoreset_mode="SameStep", validate=True) as envs,
+        SyncVectorEnv(informing(4, False), autoreset_mode="SameStep") as reference,
     ):
         assert_same_run(envs, reference)
 
@@ -429,32 +361,16 @@ class Ticking(Env[Any, Any]):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
-@pytest.mark.parametrize(
-    ("deed", "mode", "shared_memory"),
-    ordinarily(
-        lambda deed, mode, shared: deed == "SIGKILL" and (shared or mode is MODES[0]),
-        itertools.product(("SIGKILL", "SIGSTOP"), MODES, (True, False)),
-    ),
-)
-def test_a_row_that_was_lost_has_no_infos(
-    deed: str, mode: AutoresetMode, shared_memory: bool
-) -> None:
+@diagonal(mode=MODES, shared_memory=[True, False])
+def test_a_row_that_was_lost_has_no_infos(mode: AutoresetMode, shared_memory: bool) -> None:
+    arguments: Any = {"shared_memory": shared_memory, "on_worker_death": "restart"}
     with AsyncVectorEnv(
-        [partial(Ticking, 99)] * 4,
-        num_workers=2,
-        context="fork",
-        shared_memory=shared_memory,
-        autoreset_mode=mode,
-        on_worker_death="restart" if deed == "SIGKILL" else "raise",
-        on_step_timeout="restart",
-        step_timeout=overrun(0.25),
+        [partial(Ticking, 99)] * 4, num_workers=2, autoreset_mode=mode, **arguments
     ) as envs:
         envs.reset(seed=0)
         for _ in range(3):
             assert envs.step([0] * 4)[4]["_time"].all()
-        pid = envs.processes[1].pid
-        assert pid is not None
-        os.kill(pid, getattr(signal, deed))
+        envs.processes[1].kill()
         infos = envs.step([0] * 4)[4]
         assert infos["_worker_restarted"].tolist() == [False, False, True, True]
         if mode is AutoresetMode.SAME_STEP:  # the infos of the resets that follow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,11 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical
 from tests.crosses import diagonal
-from tests.envs import Gated, Ledger, Placing
+from tests.envs import Gated, Ledger, Placing, observing
 from tests.envs.agents import Crowd
 from tests.interrupts import Counting, Places
-from tests.vector.bounds import overrun
+from tests.vector.bounds import running
+from tests.vector.wrapped import Whole
 from vecspaces import Env, make_vec, spaces, wrappers
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -33,6 +35,7 @@ from vecspaces.errors import (
     StepTimeoutError,
     VecspacesError,
 )
+from vecspaces.testing.envs import informing
 from vecspaces.vector import (
     AsyncVectorEnv,
     AutoresetMode,
@@ -68,8 +71,8 @@ class Declared(Ledger):
         return *result, info
 
 
-def factories(kind: Any = Ledger) -> list[Any]:
-    return [partial(kind, n, length) for n, length in enumerate(LENGTHS)]
+def factories() -> list[Any]:
+    return [partial(Ledger, n, length) for n, length in enumerate(LENGTHS)]
 
 
 @pytest.mark.parametrize("options", [{}, {"shared_memory": False}, {"concurrent_envs": 2}])
@@ -257,7 +260,7 @@ def test_chunks_of_any_environments_equal_bare_loops(
     declares = data.draw(st.booleans())
     options = {"copy": data.draw(st.booleans()), "buffers": data.draw(st.sampled_from([1, 3]))}
     if kind in ("async", "pipes"):
-        options["num_workers"] = min(len(lengths), 3)
+        options["num_workers"] = min(len(lengths), 2)
         options["on_worker_death"] = data.draw(st.sampled_from(["raise", "restart"]))
     if not declares:
         options["info_space"] = spaces.Dict({})
@@ -298,18 +301,18 @@ def test_chunks_of_any_environments_equal_bare_loops(
             check_chunk(envs, chunk, expected, infos)
 
 
-class Renders(Ledger):
-    """Notes whether anybody looks."""
+class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Notes whether anybody looks, around a limit of steps."""
 
     needs_observation = True
 
-    def __init__(self, number: int = 0, length: int = 9) -> None:
-        super().__init__(number, length)
+    def __init__(self, limit: int) -> None:
+        super().__init__(gymnasium.make("CartPole-v1", max_episode_steps=limit))
         self.looks: list[bool] = []
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, **arguments: Any) -> Any:
         self.looks.append(self.needs_observation)
-        return super().reset(seed=seed, options=options)
+        return super().reset(**arguments)
 
     def step(self, action: Any) -> Any:
         self.looks.append(self.needs_observation)
@@ -317,7 +320,8 @@ class Renders(Ledger):
 
 
 def test_an_environment_knows_whether_anybody_looks() -> None:
-    with SyncVectorEnv([Renders, partial(Renders, 1, 2)], autoreset_mode="SameStep") as envs:
+    env_fns = [partial(Camera, limit) for limit in (9, 2)]
+    with SyncVectorEnv(env_fns, autoreset_mode="SameStep") as envs:
         envs.reset(seed=0)
         envs.step_chunk(np.zeros((2, 3), int))
         envs.step([0, 0])
@@ -326,46 +330,6 @@ def test_an_environment_knows_whether_anybody_looks() -> None:
         # The second step of the second one ended its episode: its reset is looked at.
         assert envs.get_attr("looks")[1] == [True, False, False, True, True, True, True]
         assert envs.get_attr("needs_observation") == (True, True)
-
-
-class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Renders what somebody looks at, also where the limit of steps ends the episode."""
-
-    needs_observation = True
-    rendered = 0
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self.rendered += self.needs_observation or terminated or truncated
-        return observation, reward, terminated, truncated, info
-
-
-def test_a_wrapper_around_a_limit_of_steps_knows_whether_anybody_looks() -> None:
-    limit: Any = {"max_episode_steps": 5, "wrappers": [Camera]}
-    with make_vec("CartPole-v1", 1, backend="sync", autoreset_mode="Disabled", **limit) as envs:
-        envs.reset(seed=0)
-        assert envs.step_chunk(np.zeros((1, 3), int)).steps.tolist() == [3]
-        assert envs.get_attr("rendered") == (1,)
-        assert envs.step_chunk(np.zeros((1, 8), int)).steps.tolist() == [2]
-        assert envs.get_attr("rendered") == (2,)
-
-
-def test_what_is_refused() -> None:
-    # tests/golden/messages.txt has others.
-    with SyncVectorEnv(factories(), validate=True) as envs:
-        with pytest.raises(ResetNeededError, match="before the first reset"):
-            envs.step_chunk(np.zeros((4, 2), int))
-        envs.reset(seed=0)
-        for actions in (np.zeros(4, int), np.zeros((3, 2), int), np.zeros((4, 0), int)):
-            with pytest.raises(ValueError, match=r"actions: expected shape \(4, k, ...\)"):
-                envs.step_chunk(actions)
-        with pytest.raises(InvalidActionError, match="for environment 2"):
-            envs.step_chunk(np.array([[0, 1], [1, 1], [1, 7], [0, 0]]))
-    with SyncVectorEnv([Ledger, lambda: SyncVectorEnv([Ledger])]) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(ValueError, match="environment 1 are rows of vector envs"):
-            envs.step_chunk(np.zeros((2, 2), int))
-        assert len(envs.step([0, 0])) == 5
 
 
 # ---------------------------------------------------------------------- faults
@@ -380,34 +344,27 @@ class Tired(Gated):
         return super().step(action)
 
 
-@pytest.mark.parametrize("wraps", [False, True])
-def test_a_chunk_that_is_late_can_be_waited_for(wraps: bool, tmp_path: Path) -> None:
+def test_a_chunk_that_is_late_names_its_last_step_and_can_be_waited_for(
+    tmp_path: Path, hurry: Any
+) -> None:
     gate = tmp_path / "gate"
     fns = [partial(Tired, gate, n, length=99) for n in range(2)]
-    envs: Any = AsyncVectorEnv(fns, num_workers=2, step_timeout=overrun(0.25))
-    envs = wrappers.ClipReward(wrappers.FlattenObservation(envs), -1, 1) if wraps else envs
-    with envs:
-        envs.reset(seed=0)
-        with pytest.raises(StepTimeoutError, match="environment 1"):
-            envs.step_chunk(np.array([[0, 0], [4, 0]]))
+    bare = AsyncVectorEnv(fns, num_workers=2, step_timeout=30)
+    with wrappers.ClipReward(wrappers.FlattenObservation(bare), -1, 1) as envs:
+        envs.reset(seed=4)
+        envs.step([0, 0])
+        envs.step_chunk(np.zeros((2, 3), int))
+        hurry(lambda: running(bare) == [1], 1)
+        place = "environment 1 .*last seed 5, episodes since then: 0, step 6"
+        with pytest.raises(StepTimeoutError, match=place):
+            envs.step_chunk(np.array([[0, 0], [0, 4]]))
         with pytest.raises(AlreadyPendingCallError, match="step_wait"):
             envs.step_chunk(np.zeros((2, 2), int))
         gate.touch()
         chunk = envs.step_wait(timeout=20)
         assert isinstance(chunk, Chunk) and chunk.steps.tolist() == [2, 2]
-        assert np.all(chunk.rewards <= 1) if wraps else chunk.rewards.max() > 1
+        assert np.all(chunk.rewards <= 1)
         assert len(envs.step([0, 0])) == 5
-
-
-def test_a_chunk_that_is_too_late_is_lost_where_workers_are_restarted(tmp_path: Path) -> None:
-    fns = [partial(Tired, tmp_path / "gate", n, length=99) for n in range(2)]
-    bounds: Any = {"step_timeout": overrun(0.25), "start_timeout": 60}
-    with AsyncVectorEnv(fns, num_workers=2, on_step_timeout="restart", **bounds) as envs:
-        envs.reset(seed=0)
-        chunk = envs.step_chunk(np.array([[0, 4, 0], [0, 0, 0]]))
-        assert chunk.steps.tolist() == [0, 3] and chunk.truncations.tolist() == [True, False]
-        assert envs.step_chunk(np.zeros((2, 2), int)).steps.tolist() == [0, 2]
-        assert envs.step_chunk(np.zeros((2, 2), int)).steps.tolist() == [2, 2]
 
 
 @diagonal(is_whole=[True, False], mode=AutoresetMode)
@@ -433,21 +390,6 @@ def test_the_last_known_observation_of_a_lost_chunk(mode: AutoresetMode, is_whol
             assert shown[place].tolist() == before[row].tolist()
 
 
-@diagonal(ids=[None, [1, 2]], kind=["sync", "async"])
-def test_an_environment_that_raises_in_a_chunk(kind: str, ids: Any) -> None:
-    with KINDS[kind]([partial(Tired, Path(), n, length=99) for n in range(4)]) as envs:
-        envs.reset(seed=0)
-        actions = np.zeros((4, 4), int)
-        actions[1] = 3
-        with pytest.raises(RuntimeError, match="tired") as caught:
-            envs.step_chunk(actions if ids is None else actions[ids], env_ids=ids)
-        assert "environment 1" in str(caught.value.__cause__)
-        with pytest.raises(ResetNeededError, match="reset"):
-            envs.step_chunk(actions)
-        envs.reset(seed=0)
-        assert envs.step_chunk(np.zeros((4, 4), int)).steps.tolist() == [4] * 4
-
-
 def after(count: int, result: Any) -> Any:
     """An environment whose step number `count` returns a result, and others what is right."""
 
@@ -462,6 +404,7 @@ def after(count: int, result: Any) -> Any:
 
 
 WRONG: dict[str, tuple[Any, Any, str]] = {
+    "raises": (lambda *r: r[9], IndexError, r"environment 1 (\(worker .\) )?failed in step:"),
     "form": (lambda *r: r[:4], ValueError, "environment 1: step must return"),
     "reward": (lambda o, r, *rest: (o, "a", *rest), InvalidRewardError, "environment 1 returned"),
     "info": (lambda *r: (*r[:4], None), InvalidInfoError, "environment 1: expected a dict"),
@@ -472,25 +415,22 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
 @diagonal(case=WRONG, kind=["sync", "async"])
 def test_a_wrong_result_of_a_step_in_the_middle(kind: str, case: tuple[Any, Any, str]) -> None:
     result, error, text = case
-    with KINDS[kind](
-        [partial(Ledger, 0, 99), after(2, result)], info_space=after(1, result)().info_space
-    ) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(error, match=text):
-            envs.step_chunk(np.zeros((2, 4), int), "all")
+    fns = [partial(Ledger, 0, 99), after(2, result), partial(Ledger, 2, 99)]
+    with KINDS[kind](fns, info_space=after(1, result)().info_space) as envs:
+        for ids in (None, [2, 1]):
+            envs.reset(seed=0)
+            with pytest.raises(error) as caught:
+                envs.step_chunk(np.zeros((3 if ids is None else 2, 4), int), "all", env_ids=ids)
+            assert re.search(text, f"{caught.value} {caught.value.__cause__}")
+            with pytest.raises(ResetNeededError, match="reset"):
+                envs.step_chunk(np.zeros((3, 4), int))
 
 
 def test_validation_looks_at_every_step() -> None:
-    far = after(2, lambda o, *rest: (np.full_like(o, 1e9), *rest[:3], {}))
-    low, high = np.full(5, -1e3, np.float64), np.full(5, 1e3, np.float64)
-
-    def bounded() -> Any:
-        env = far()
-        env.observation_space = spaces.Box(low, high, dtype=np.float64)
-        return env
-
+    values = [np.full(5, value, np.float32) for value in (0, 0, 9, 0, 0)]
+    far = partial(observing, spaces.Box(-1, 1, (5,)), *values)
     for validate in (True, False):
-        with SyncVectorEnv([bounded, bounded], validate=validate) as envs:
+        with SyncVectorEnv([far, far], validate=validate) as envs:
             envs.reset(seed=0)
             with pytest.raises(InvalidObservationError) if validate else nullcontext():
                 envs.step_chunk(np.zeros((2, 4), int))
@@ -538,11 +478,6 @@ class Plain(VectorWrapper[Any, Any, Any, Any, Any]):
     """Changes nothing."""
 
 
-class Steps(VectorWrapper[Any, Any, Any, Any, Any]):
-    def step(self, actions: Any, env_ids: Any = None) -> Any:
-        return super().step(actions, env_ids)
-
-
 class Hooked(VectorObservationWrapper[Any, Any, Any, Any]):
     def _after_step(self, result: Any, env_ids: Any) -> Any:
         return super()._after_step(result, env_ids)
@@ -583,7 +518,7 @@ def test_every_wrapper_takes_chunks_or_refuses_them_by_name() -> None:
         "NormalizeObservation": wrappers.NormalizeObservation,
         "NormalizeReward": wrappers.NormalizeReward,
         "FrameStackObservation": lambda envs: wrappers.FrameStackObservation(envs, 2),
-        "Steps": Steps,
+        "Whole": Whole,
         "Hooked": Hooked,
         "Before": Before,
     }
@@ -633,16 +568,9 @@ def test_actions_of_dicts_pass_through_a_wrapper() -> None:
             same.step_chunk({"grip": actions["grip"]})
 
 
-@pytest.mark.parametrize("backend", ["sync", "async"])
-def test_agents(backend: Any) -> None:
-    with make_vec(Crowd, 2, backend=backend, agents="rows") as envs:
-        envs.reset(seed=0)
-        with pytest.raises(ValueError, match="rows of vector envs"):
-            envs.step_chunk(np.zeros((6, 2), int))
-    with (
-        make_vec(partial(Crowd, different=True), 2, backend=backend, agents="dict") as envs,
-        make_vec(partial(Crowd, different=True), 2, backend="sync", agents="dict") as single,
-    ):
+def test_agents() -> None:
+    make = partial(make_vec, partial(Crowd, different=True), 2, backend="sync", agents="dict")
+    with make() as envs, make() as single:
         envs.reset(seed=0), single.reset(seed=0)
         actions = dict.fromkeys(("blue_0", "red_1", "blue_2"), np.ones((2, 2), int))
         chunk = envs.step_chunk(actions)
@@ -673,6 +601,8 @@ def test_environments_that_write_into_their_rows(kind: str) -> None:
 
 def test_chunks_between_sends_and_rollouts() -> None:
     with SyncVectorEnv(factories(), buffers=2) as envs:
+        with pytest.raises(ResetNeededError, match="before the first reset"):
+            envs.step_chunk(np.zeros((4, 2), int))
         envs.reset(seed=0)
         envs.step_chunk(np.zeros((2, 2), int), env_ids=[0, 2])
         assert sorted(envs.recv(2).env_ids.tolist()) == [1, 3]
@@ -691,25 +621,13 @@ def test_chunks_between_sends_and_rollouts() -> None:
 
 
 def test_a_copy_of_a_vector_env_takes_chunks() -> None:
-    with SyncVectorEnv(factories(Declared)) as envs:
+    with SyncVectorEnv(informing(4, True)) as envs:
         envs.reset(seed=0)
         envs.step_chunk(np.zeros((4, 1), int), "all")
         with pickle.loads(pickle.dumps(envs)) as other:
             results = [one.step_chunk(np.ones((4, 2), int), "all") for one in (envs, other)]
             assert_identical(*results)
         assert envs.step_chunk(np.zeros((0, 3), int), env_ids=[]).rewards.shape == (0, 3)
-
-
-def test_a_hang_in_a_chunk_names_the_last_step_of_it(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    fns = [partial(Tired, gate, 0, length=99)]
-    with AsyncVectorEnv(fns, step_timeout=overrun(0.2)) as envs:
-        envs.reset(seed=5)
-        envs.step([0])
-        envs.step_chunk([[0, 0, 0]])
-        with pytest.raises(StepTimeoutError, match="last seed 5, episodes since then: 0, step 6"):
-            envs.step_chunk([[0, 4]])
-        gate.touch()
 
 
 def test_workers_that_are_replaced_after_episodes_take_no_chunks() -> None:

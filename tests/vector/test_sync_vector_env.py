@@ -8,21 +8,17 @@ from __future__ import annotations
 import copy
 import pickle
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 from tests.compare import assert_identical
 from tests.envs import Ledger, Sampler, ledgers
 from vecspaces import spaces
-from vecspaces.adapters import gymnasium as adapter
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.testing.contract import assert_same_step
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-from vecspaces.wrappers import RecordVideo
 
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda envs: pickle.loads(pickle.dumps(envs))}
 
@@ -65,20 +61,6 @@ def test_both_live_apart(copied: Any) -> None:
             assert twin.stats().steps.tolist() == [3, 3]
 
 
-def test_gymnasiums_environments_are_copied_as_gymnasium_copies_them(copied: Any) -> None:
-    env_fns = [partial(gymnasium.make, "CartPole-v1")] * 2
-    theirs = gymnasium.vector.SyncVectorEnv(env_fns)
-    with adapter.SyncVectorEnv(env_fns) as envs:
-        runs = []
-        for vector_env in (envs, theirs):
-            vector_env.reset(seed=1)
-            twin = copied(vector_env)
-            runs.append([twin.step(np.array([0, 1]))[:4] for _ in range(20)])
-            twin.close()
-    theirs.close()
-    assert_identical(*runs)
-
-
 # ---------------------------------------------------------------------- what is refused
 
 
@@ -95,13 +77,4 @@ def test_what_is_closed_is_not_copied(copied: Any) -> None:
     envs = SyncVectorEnv(ledgers(1))
     envs.close()
     with pytest.raises(ClosedEnvironmentError, match="nothing to copy"):
-        copied(envs)
-
-
-def test_a_video_is_written_by_one_alone(copied: Any, tmp_path: Path) -> None:
-    pytest.importorskip("imageio", reason="imageio is not installed")
-    with (
-        RecordVideo(SyncVectorEnv(ledgers(1, render_mode="rgb_array")), tmp_path / "a.gif") as envs,
-        pytest.raises(TypeError, match=r"would write .*a\.gif"),
-    ):
         copied(envs)

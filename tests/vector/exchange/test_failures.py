@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import pickle
 import sys
+from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import cloudpickle
 import pytest
 
-from tests.crosses import diagonal, ordinarily
 from tests.envs import Ledger, ledgers
 from vecspaces.errors import (
     InvalidInfoError,
@@ -44,18 +44,17 @@ ERRORS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("dump", [pickle.dumps, cloudpickle.dumps])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: str(error)[:9])
-@pytest.mark.parametrize("notes", [[], ["while evaluating"]])
-def test_errors_travel_with_all_of_their_fields(error: Any, notes: list[str], dump: Any) -> None:
-    error = copy.copy(error)
-    error.extra = {"mine": 1}
-    for note in notes:
-        error.add_note(note)
-    arrived = pickle.loads(dump(error))
-    assert type(arrived) is type(error)
-    assert (str(arrived), arrived.args) == (str(error), error.args)
-    assert vars(arrived) == vars(error)
+def test_errors_travel_with_all_of_their_fields(error: Any) -> None:
+    for dump, notes in product((pickle.dumps, cloudpickle.dumps), ([], ["while evaluating"])):
+        sent = copy.copy(error)
+        sent.extra = {"mine": 1}
+        for note in notes:
+            sent.add_note(note)
+        arrived = pickle.loads(dump(sent))
+        assert type(arrived) is type(sent)
+        assert (str(arrived), arrived.args) == (str(sent), sent.args)
+        assert vars(arrived) == vars(sent)
 
 
 def test_a_message_is_written_again_with_other_numbers_and_no_others() -> None:
@@ -92,20 +91,18 @@ def test_the_history_of_a_crash_loop_keeps_its_numbers_as_fields() -> None:
 
 
 class Accusing(Ledger):
-    """Raises errors that look like findings about what it returned."""
+    """Raises the error that it is told, in the call that it is told."""
 
-    def __init__(self, number: int, error: Exception, where: str) -> None:
-        super().__init__(number, length=9)
-        self._error, self._where = error, where
+    told: Any = None, ""
 
     def reset(self, **arguments: Any) -> Any:
-        if self._where == "reset" and self.episode:
-            raise self._error
+        if self.told[1] == "reset":
+            raise self.told[0]
         return super().reset(**arguments)
 
     def step(self, action: Any) -> Any:
-        if self._where == "step":
-            raise self._error
+        if self.told[1] == "step":
+            raise self.told[0]
         return super().step(action)
 
 
@@ -120,34 +117,23 @@ FAMILIAR: list[Exception] = [
 ]
 
 
-# In workers, each error in one place.
-@pytest.mark.parametrize(
-    ("make", "error", "where"),
-    ordinarily(
-        lambda make, error, where: (
-            make is SyncVectorEnv or (FAMILIAR.index(error) % 2 == 0) == (where == "step")
-        ),
-        itertools.product(
-            (SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)), FAMILIAR, ("reset", "step")
-        ),
-    ),
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
-)
-def test_an_environment_may_raise_any_error_of_its_own(
-    make: Any, error: Exception, where: str
-) -> None:
-    error = copy.copy(error)  # without the cause that another test gave it
-    env_fns = [*ledgers(1), partial(Accusing, 1, error, where), *ledgers(1)]
-    with make(env_fns) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(type(error), match="mine") as caught:
-            envs.reset() if where == "reset" else envs.step([0, 0, 0])
-        assert str(caught.value) == str(error)
-        assert vars(caught.value).items() >= vars(error).items()
-        place = "environment 1" if make is SyncVectorEnv else "environment 1 (worker 1)"
-        assert str(caught.value.__cause__).lstrip().startswith(f"{place} failed in {where}:")
-        with pytest.raises(ResetNeededError):
-            envs.step([0, 0, 0])
+KINDS = {"sync": SyncVectorEnv, "async": partial(AsyncVectorEnv, num_workers=2)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_environment_may_raise_any_error_of_its_own(kind: str) -> None:
+    place = "environment 1" if kind == "sync" else "environment 1 (worker 1)"
+    with KINDS[kind]([*ledgers(1), Accusing, *ledgers(1)]) as envs:
+        for error, where in product(FAMILIAR, ("reset", "step")):
+            envs.reset(seed=0)
+            envs.set_attr("told", [(copy.copy(error), where)], env_ids=[1])
+            with pytest.raises(type(error), match="mine") as caught:
+                envs.reset() if where == "reset" else envs.step([0, 0, 0])
+            assert str(caught.value) == str(error)
+            assert vars(caught.value).items() >= vars(error).items()
+            assert str(caught.value.__cause__).lstrip().startswith(f"{place} failed in {where}:")
+            with pytest.raises(ResetNeededError):
+                envs.step([0, 0, 0])
 
 
 class Strange:
@@ -169,18 +155,15 @@ class Strange:
 class Returns(Ledger):
     """Returns a strange object in one place of the result of `step`."""
 
-    def __init__(self, number: int, place: int) -> None:
-        super().__init__(number)
-        self._place = place
+    place = 0
 
     def step(self, action: Any) -> Any:
         result = list(super().step(action))
-        result[self._place] = Strange()
+        result[self.place] = Strange()
         return result
 
 
-@pytest.mark.parametrize("place", range(5))
-def test_what_cannot_even_be_looked_at_names_its_environment(place: int) -> None:
+def test_what_cannot_even_be_looked_at_names_its_environment() -> None:
     kinds = [
         InvalidObservationError,
         InvalidRewardError,
@@ -188,14 +171,15 @@ def test_what_cannot_even_be_looked_at_names_its_environment(place: int) -> None
         LookupError,
         InvalidInfoError,
     ]
-    with SyncVectorEnv([*ledgers(1), partial(Returns, 1, place), *ledgers(1)]) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(kinds[place]) as caught:
-            envs.step([0, 0, 0])
-        assert "environment 1" in f"{caught.value} {caught.value.__cause__}"
-        with pytest.raises(ResetNeededError):
-            envs.step([0, 0, 0])
-        envs.reset(seed=0)
+    with SyncVectorEnv([*ledgers(1), Returns, *ledgers(1)]) as envs:
+        for place, kind in enumerate(kinds):
+            envs.reset(seed=0)
+            envs.set_attr("place", place, env_ids=[1])
+            with pytest.raises(kind) as caught:
+                envs.step([0, 0, 0])
+            assert "environment 1" in f"{caught.value} {caught.value.__cause__}"
+            with pytest.raises(ResetNeededError):
+                envs.step([0, 0, 0])
 
 
 class Quitting(Ledger):
@@ -220,9 +204,9 @@ def test_what_is_no_exception_names_its_row_in_a_vector_env_inside(make: Any) ->
 
 def test_numbers_in_an_error_of_the_environments_own_stay_as_they_are() -> None:
     error = WorkerError("mine", (9,), 8, "call")
-    inner = partial(SyncVectorEnv, [*ledgers(1), partial(Accusing, 1, error, "step")])
-    with SyncVectorEnv([*ledgers(2), inner]) as envs:
+    with SyncVectorEnv([*ledgers(2), lambda: SyncVectorEnv([*ledgers(1), Accusing])]) as envs:
         envs.reset(seed=0)
+        envs.set_attr("told", [(error, "step")], env_ids=[3])
         with pytest.raises(WorkerError, match="mine") as caught:
             envs.step([0] * 4)
         assert caught.value.env_ids == (9,)
@@ -282,46 +266,41 @@ def odd_attribute(name: str, raised: Any) -> type[Exception]:
     return type("OddAttribute", (Exception,), {name: value, "__module__": __name__})
 
 
+ODD: dict[str, Callable[[], type[Exception]]] = {
+    "cause": partial(odd_attribute, "__cause__", RuntimeError("cause")),
+    "context": partial(odd_attribute, "__context__", RuntimeError("context")),
+    "traceback": partial(odd_attribute, "__traceback__", SystemExit(3)),
+    "class": partial(odd_attribute, "__class__", ValueError("class")),
+    "repr": partial(odd_attribute, "__repr__", SystemExit(3)),
+    "reduce": partial(odd_attribute, "__reduce__", OddError("reduce")),
+    "metaclass": lambda: OddTypeError,
+}
+
+
 class Raising(Ledger):
     """Raises an exception of a class that is made in its step."""
 
-    def __init__(self, make: Any) -> None:
-        super().__init__()
-        self.make = make
+    odd = ""
 
     def step(self, action: Any) -> Any:
-        raise self.make()("odd")
+        raise ODD[self.odd]()("odd")
 
 
-@diagonal(
-    make={
-        "cause": partial(odd_attribute, "__cause__", RuntimeError("cause")),
-        "context": partial(odd_attribute, "__context__", RuntimeError("context")),
-        "traceback": partial(odd_attribute, "__traceback__", SystemExit(3)),
-        "class": partial(odd_attribute, "__class__", ValueError("class")),
-        "repr": partial(odd_attribute, "__repr__", SystemExit(3)),
-        "reduce": partial(odd_attribute, "__reduce__", OddError("reduce")),
-        "metaclass": lambda: OddTypeError,
-    },
-    make_envs={"sync": SyncVectorEnv, "async": AsyncVectorEnv},
-)
-def test_an_exception_with_odd_attributes_names_its_environment(make_envs: Any, make: Any) -> None:
-    kwargs = {} if make_envs is SyncVectorEnv else {"num_workers": 1, "context": "fork"}
-    envs = make_envs([Ledger, partial(Raising, make)], **kwargs)
-    try:
-        envs.reset()
-        with pytest.raises(Exception) as caught:
-            envs.step(envs.action_space.sample())
-        error = caught.value
-        assert type.__dict__["__name__"].__get__(type(error)) in (
-            ("OddAttribute", "OddTypeError", "WorkerError")
-        )
-        where = error if type(error) is WorkerError else BaseException.__cause__.__get__(error)
-        assert "environment 1" in str(where)
-        assert 'raise self.make()("odd")' in str(where)
-        envs.reset()
-    finally:
-        envs.close()
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exception_with_odd_attributes_names_its_environment(kind: str) -> None:
+    with KINDS[kind]([Ledger, Raising]) as envs:
+        for odd in ODD:
+            envs.reset()
+            envs.set_attr("odd", odd, env_ids=[1])
+            with pytest.raises(Exception) as caught:
+                envs.step([0, 0])
+            error = caught.value
+            assert type.__dict__["__name__"].__get__(type(error)) in (
+                ("OddAttribute", "OddTypeError", "WorkerError")
+            )
+            where = error if type(error) is WorkerError else BaseException.__cause__.__get__(error)
+            assert "environment 1" in str(where)
+            assert 'raise ODD[self.odd]()("odd")' in str(where)
 
 
 class Leaving(Ledger):

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import time
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.envs import Drift, Failing, Gated, Ledger, ledger_vector, ledgers
-from tests.vector.bounds import kill, wait_until_running
+from tests.envs import Failing, Ledger, Patient, ledger_vector, ledgers
+from tests.vector.bounds import kill
 from vecspaces.errors import InvalidActionError, NoAsyncCallError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.backends.process.channel import Poller
 from vecspaces.vector.exchange import stats as stats_module
-from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE, Timings, summarise
+from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE, Stats, Timings, summarise
 from vecspaces.vector.session.session import Session
 
 
@@ -38,23 +37,32 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def counters(count: int, widths: list[int] | None = None, mode: bool = True) -> Any:
-    environments = np.zeros((count, *ENV_SHAPE), np.int64)
-    worker = np.zeros((1, *WORKER_SHAPE), np.int64)
-    timings = Timings(
-        environments, worker[0], mode, np.arange(count), np.array(widths or [1] * count)
-    )
-    return environments, worker, timings
+def summarised(environments: Any, worker: Any) -> Stats:
+    """The statistics of one worker that was never replaced."""
+    none, nothing = np.zeros((1, 2), int), np.zeros(len(environments), int)
+    slices = (range(len(environments)),)
+    return summarise(environments, worker, slices, none, None, none[:, 0], nothing)
+
+
+class Counted:
+    """Timings, whose counters are read as statistics."""
+
+    def __init__(self, count: int, widths: list[int] | None = None, mode: bool = True) -> None:
+        self.environments = np.zeros((count, *ENV_SHAPE), np.int64)
+        self.worker = np.zeros((1, *WORKER_SHAPE), np.int64)
+        arrays = np.arange(count), np.array(widths or [1] * count)
+        self.timings = Timings(self.environments, self.worker[0], mode, *arrays)
+
+    def stats(self) -> Stats:
+        self.timings.flush()
+        return summarised(self.environments, self.worker)
 
 
 def run(
-    timings: Timings,
-    clock: Clock,
-    took: dict[int, int],
-    resets: Any = (),
-    whole: bool = False,
+    counted: Counted, clock: Clock, took: dict[int, int], resets: Any = (), whole: bool = False
 ) -> bool:
     """One pass over rows, each of which takes as many nanoseconds; tell whether it was timed."""
+    timings = counted.timings
     note = timings.start()
     for row, nanoseconds in took.items():
         clock.now += nanoseconds
@@ -66,38 +74,29 @@ def run(
     return note is not None
 
 
-def test_means_and_percentiles_are_those_of_the_steps(clock: Clock) -> None:
-    environments, worker, timings = counters(2)
+def test_means_percentiles_and_what_lies_between_passes(clock: Clock) -> None:
+    counted = Counted(2)
     for number in range(100):
-        run(timings, clock, {0: 1_000_000, 1: 50_000_000 if number < 3 else 2_000_000})
-    timings.flush()
-    stats = summarise(environments, worker, (range(2),))
+        run(counted, clock, {0: 1_000_000, 1: 50_000_000 if number < 3 else 2_000_000})
+        clock.now += 7_000_000
+    stats = counted.stats()
     assert stats.steps.tolist() == [100, 100]
-    assert stats.step_mean == pytest.approx([1e-3, (3 * 50e-3 + 97 * 2e-3) / 100])
+    mean = (3 * 50e-3 + 97 * 2e-3) / 100
+    assert stats.step_mean == pytest.approx([1e-3, mean])
     assert stats.step_p99 == pytest.approx([1e-3, 50e-3], rel=0.1)
     assert stats.resets.tolist() == [0, 0]
     assert stats.reset_mean.tolist() == stats.reset_p99.tolist() == [0.0, 0.0]
-
-
-def test_waiting_is_what_lies_between_passes(clock: Clock) -> None:
-    environments, worker, timings = counters(2)
-    for _ in range(10):
-        run(timings, clock, {0: 1_000_000, 1: 2_000_000})
-        clock.now += 7_000_000
-    timings.flush()
-    stats = summarise(environments, worker, (range(2),))
-    assert stats.worker_waiting == pytest.approx([0.7])
-    assert stats.env_waiting == pytest.approx([0.9, 0.8])
-    assert stats.worker_envs == (range(2),)
+    elapsed = 1e-3 + mean + 7e-3
+    assert stats.worker_waiting == pytest.approx([7e-3 / elapsed])
+    assert stats.env_waiting == pytest.approx([1 - 1e-3 / elapsed, 1 - mean / elapsed])
 
 
 @pytest.mark.parametrize(("resets_are_steps", "steps"), [(True, 3), (False, 4)])
 def test_an_autoreset_is_counted_apart(clock: Clock, resets_are_steps: bool, steps: int) -> None:
-    environments, worker, timings = counters(1, mode=resets_are_steps)
+    counted = Counted(1, mode=resets_are_steps)
     for number in range(4):
-        run(timings, clock, {0: 1_000_000}, resets={0} if number == 2 else ())
-    timings.flush()
-    stats = summarise(environments, worker, (range(1),))
+        run(counted, clock, {0: 1_000_000}, resets={0} if number == 2 else ())
+    stats = counted.stats()
     assert (stats.steps.tolist(), stats.resets.tolist()) == ([steps], [1])
     assert stats.reset_mean == pytest.approx([1e-3])
 
@@ -106,14 +105,13 @@ def test_an_autoreset_is_counted_apart(clock: Clock, resets_are_steps: bool, ste
 def test_some_passes_of_short_steps_are_timed_and_all_are_counted(
     clock: Clock, whole: bool
 ) -> None:
-    environments, worker, timings = counters(2)
+    counted = Counted(2)
     passes = 20_000
     timed = sum(
-        run(timings, clock, {0: 1000, 1: 3000}, {0} if number % 10 == 0 else (), whole)
+        run(counted, clock, {0: 1000, 1: 3000}, {0} if number % 10 == 0 else (), whole)
         for number in range(passes)
     )
-    timings.flush()
-    stats = summarise(environments, worker, (range(2),))
+    stats = counted.stats()
     assert stats.steps.tolist() == [passes * 9 // 10, passes]
     assert stats.resets.tolist() == [passes // 10, 0]
     assert passes // 8 < timed < passes // 4
@@ -123,46 +121,38 @@ def test_some_passes_of_short_steps_are_timed_and_all_are_counted(
 
 
 def test_long_steps_are_all_timed(clock: Clock) -> None:
-    *_, timings = counters(1)
-    assert all(run(timings, clock, {0: 30_000}) for _ in range(10_000))
+    counted = Counted(1)
+    assert all(run(counted, clock, {0: 30_000}) for _ in range(3_000))  # more than one flush
 
 
 def test_a_pass_that_failed_counts_for_nothing(clock: Clock) -> None:
-    environments, worker, timings = counters(2)
-    run(timings, clock, {0: 1000, 1: 1000})
-    note = timings.start()
+    counted = Counted(2)
+    run(counted, clock, {0: 1000, 1: 1000})
+    note = counted.timings.start()
     assert note is not None
-    timings.reset(0, 500)
+    counted.timings.reset(0, 500)
     note(clock.now)
-    timings.abandon()
-    run(timings, clock, {0: 1000, 1: 1000})
-    timings.flush()
-    stats = summarise(environments, worker, (range(2),))
+    counted.timings.abandon()
+    run(counted, clock, {0: 1000, 1: 1000})
+    stats = counted.stats()
     assert (stats.steps.tolist(), stats.resets.tolist()) == ([2, 2], [0, 0])
 
 
 def test_the_rows_of_a_vector_env_share_its_time(clock: Clock) -> None:
-    environments, worker, timings = counters(4, widths=[1, 3, 1, 1])
-    run(timings, clock, {0: 1_000_000, 1: 6_000_000})
-    timings.flush()
-    stats = summarise(environments, worker, (range(4),))
+    counted = Counted(4, widths=[1, 3, 1, 1])
+    run(counted, clock, {0: 1_000_000, 1: 6_000_000})
+    stats = counted.stats()
     assert stats.steps.tolist() == [1, 1, 1, 1]
     assert stats.step_mean == pytest.approx([1e-3, 6e-3, 6e-3, 6e-3])
-
-
-def test_nothing_yet_is_nothing() -> None:
-    with SyncVectorEnv(ledgers(2), stats=True) as envs:
-        for _ in range(2):
-            stats = envs.stats()
-            assert stats.steps.tolist() == [0, 0]
-            envs.reset(seed=0)
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 def test_each_mode_counts_its_steps(mode: str) -> None:
     env_fns = [partial(Ledger, 0, length=3), partial(Ledger, 1, length=99)]
     with SyncVectorEnv(env_fns, stats=True, autoreset_mode=mode) as envs:
-        envs.reset(seed=0)
+        for _ in range(2):
+            assert envs.stats().steps.tolist() == [0, 0]
+            envs.reset(seed=0)
         for _ in range(8):
             _, _, terminations, _, _ = envs.step([0, 0])
             if mode == "Disabled" and terminations.any():
@@ -170,15 +160,6 @@ def test_each_mode_counts_its_steps(mode: str) -> None:
         stats = envs.stats()
     expected = {"NextStep": ([6, 8], [2, 0]), "SameStep": ([8, 8], [2, 0])}
     assert (stats.steps.tolist(), stats.resets.tolist()) == expected.get(mode, ([8, 8], [0, 0]))
-
-
-def test_steps_are_counted_over_many_flushes() -> None:
-    with SyncVectorEnv([partial(Ledger, i, length=7) for i in range(3)], stats=True) as envs:
-        envs.reset(seed=0)
-        for _ in range(4000):
-            envs.step([0, 0, 0])
-        assert envs.stats().steps.tolist() == [3500] * 3
-        assert envs.stats().resets.tolist() == [500] * 3
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
@@ -200,17 +181,12 @@ def test_streams_are_timed_too(shared_memory: bool) -> None:
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 def test_vector_envs_are_timed(kind: type) -> None:
-    with kind([partial(Drift, 3), partial(Drift, 2)], stats=True) as envs:
-        envs.reset(seed=0)
-        for _ in range(5):
-            envs.step(np.zeros((5, 2)))
-        stats = envs.stats()
-        assert stats.steps.tolist() == [5] * 5
-        assert (stats.step_mean > 0).all()
     with kind([partial(Ledger, 0), partial(ledger_vector, 1, 2)], stats=True) as envs:
         envs.reset(seed=0)
-        envs.step([0, 0, 0])
-        assert envs.stats().steps.tolist() == [1, 1, 1]
+        for number in range(1, 3):
+            envs.step([0, 0, 0])
+            assert envs.stats().steps.tolist() == [number] * 3
+        assert (envs.stats().step_mean > 0).all()
 
 
 def test_a_failed_step_counts_for_nothing_and_the_next_ones_do() -> None:
@@ -226,20 +202,12 @@ def test_a_failed_step_counts_for_nothing_and_the_next_ones_do() -> None:
         assert envs.stats().steps.tolist() == [4, 4]
 
 
-def test_a_slow_environment_is_seen(tmp_path: Any) -> None:
-    gate = tmp_path / "gate"
-    with AsyncVectorEnv([Ledger, partial(Gated, gate, 1)], num_workers=2, stats=True) as envs:
+def test_a_slow_environment_is_seen() -> None:
+    with AsyncVectorEnv([Patient, Patient], num_workers=2, stats=True) as envs:
         envs.reset(seed=0)
-        envs.step_async([0, 4])
-        wait_until_running(envs, 1)
-        began = time.monotonic()
-        with pytest.raises(TimeoutError):
-            envs.step_wait(0.3)
-        gate.touch()
-        waited = time.monotonic() - began
-        envs.step_wait()
+        envs.step([0, 100])
         stats = envs.stats()
-        assert stats.step_mean[1] > 0.8 * min(waited, 0.3)
+        assert stats.step_mean[1] >= 0.1
         assert stats.worker_waiting[0] > stats.worker_waiting[1]
 
 
@@ -369,7 +337,7 @@ def test_the_bottleneck_is_one_sentence() -> None:
         counters = np.zeros((1, *ENV_SHAPE), np.int64)
         counters[0, 0, 0] = 1
         worker = np.array([[1, 1, busy * 1e9, 1e9]])
-        stats = summarise(counters, worker.astype(np.int64), (range(1),))
+        stats = summarised(counters, worker.astype(np.int64))
         given = dict(
             zip(("caller_outside", "caller_computing", "caller_waiting"), caller, strict=True)
         )

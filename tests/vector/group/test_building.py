@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from functools import partial
 from typing import Any, ClassVar
 
@@ -120,13 +118,10 @@ def test_spaces_of_such_a_class_are_compared_by_their_attributes(kind: Any, make
 
 
 def test_such_a_space_is_known_again_after_a_restart() -> None:
-    envs: Any
-    with AsyncVectorEnv(
-        [lambda: Speaking(Plain())] * 2, num_workers=1, on_worker_death="restart"
-    ) as envs:
+    env_fns = [lambda: Speaking(Plain())] * 2
+    with AsyncVectorEnv(env_fns, num_workers=1, on_worker_death="restart") as envs:
         envs.reset(seed=1)
-        os.kill(envs.processes[0].pid, signal.SIGKILL)
-        envs.processes[0].join()
+        envs.processes[0].kill()
         assert envs.step([0, 0])[3].all()
 
 

@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -22,7 +21,6 @@ from vecspaces import spaces
 from vecspaces.adapters.gymnasium import to_gymnasium
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from vecspaces.wrappers import RecordVideo
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
 
@@ -172,15 +170,6 @@ def test_everything_works_before_and_after_the_step_that_reports_a_death(
         kill(envs.processes[1:])
         ask(envs)
         check_lost_step(envs, known)
-
-
-def test_videos_are_recorded_across_a_death(tmp_path: Path) -> None:
-    path = tmp_path / "all.gif"
-    with RecordVideo(start(None, AutoresetMode.NEXT_STEP), path) as envs:
-        envs.reset(seed=1)
-        kill(envs.unwrapped.processes[1:])
-        envs.step(ACTIONS)
-    assert path.stat().st_size > 0
 
 
 # --- partial resets -----------------------------------------------------------------------------

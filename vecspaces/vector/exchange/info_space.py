@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -145,7 +145,7 @@ class InfoLayout:
         ]
         slots = zip(*rows, strict=True) if rows else [()] * self.slots
         return tuple(
-            InfoRows(self, own, tuple(map(BoundKey, self.keys, each)))
+            InfoRows(self, own, tuple(map(BoundKey.of, self.keys, each)))
             for own, each in zip(self.presence.bind(arena), slots, strict=True)
         )
 
@@ -177,19 +177,17 @@ class InfoLayout:
                 yield key, holder
 
 
-class BoundKey:
-    """One key, bound to the rows of a slot; a Dict has no rows.
+class BoundKey(NamedTuple):
+    """One key, bound to the rows of a slot."""
 
-    `array` has the values if they are one array, of shape `(n, ...)`; otherwise it is None.
-    """
+    key: InfoKey
+    rows: Rows | None  # None for a Dict
+    array: npt.NDArray[Any] | None  # of shape `(n, ...)`, if the values are one array
 
-    __slots__ = ("array", "key", "rows")
-
-    def __init__(self, key: InfoKey, rows: Rows | None) -> None:
-        self.key, self.rows = key, rows
-        self.array: npt.NDArray[Any] | None = None
-        if rows is not None and key.is_array:
-            self.array = rows.read()
+    @classmethod
+    def of(cls, key: InfoKey, rows: Rows | None) -> BoundKey:
+        """Bind a key."""
+        return cls(key, rows, rows.read() if rows is not None and key.is_array else None)
 
 
 class InfoRows:

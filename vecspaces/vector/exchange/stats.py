@@ -385,18 +385,12 @@ def summarise(
     environments: npt.NDArray[np.int64],
     workers: npt.NDArray[np.int64],
     slices: tuple[range, ...],
-    recycled: npt.NDArray[np.int64] | None = None,
-    clock: CallerClock | None = None,
-    restarts: npt.NDArray[np.int64] | None = None,
-    lost_episodes: npt.NDArray[np.int64] | None = None,
+    recycled: npt.NDArray[np.int64],
+    clock: CallerClock | None,
+    restarts: npt.NDArray[np.int64],
+    lost_episodes: npt.NDArray[np.int64],
 ) -> Stats:
     """Return the `Stats` of the counters of all environments and workers."""
-    if recycled is None:
-        recycled = np.zeros((len(slices), 2), np.int64)
-    if restarts is None:
-        restarts = np.zeros(len(slices), np.int64)
-    if lost_episodes is None:
-        lost_episodes = np.zeros(len(environments), np.int64)
     everything, counts = environments[:, :, _ALL], environments[:, :, _COUNT]
     means = environments[:, :, _TOTAL] * 1e-9 / np.maximum(counts, 1)
     p99 = np.apply_along_axis(_p99, 2, environments[:, :, _HISTOGRAM:])
@@ -408,7 +402,6 @@ def summarise(
         owner[rows.start : rows.stop] = number
     env_busy = (means * everything).sum(axis=1)
     after, memory = recycled.T.copy()
-    outside, computing, waiting = (clock or CallerClock()).shares()
     return Stats(
         everything[:, 0].copy(),
         means[:, 0],
@@ -422,9 +415,7 @@ def summarise(
         slices,
         after,
         memory,
-        outside,
-        computing,
-        waiting,
+        *(clock or CallerClock()).shares(),
         restarts.copy(),
         lost_episodes.copy(),
     )

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite, prod
@@ -112,11 +113,26 @@ def batch_of_boxes(spaces: Sequence[Space[Any]]) -> Space[Any] | None:
     return batch_differing_spaces(spaces)
 
 
-class _Validating:
+class _Validating(ABC):
     """Raises the first flaw as an error that names the row and the step."""
 
-    def __init__(self, rows: Sequence[int], since: str) -> None:
-        self._rows, self._since, self._steps = rows, since, 0
+    def __init__(self, env: Any, rows: Sequence[int], since: str) -> None:
+        self._env, self._rows, self._since, self._steps = env, rows, since, 0
+
+    @abstractmethod
+    def check(self, observation: Any) -> None:
+        """Check the observations of the step that was made last."""
+
+    def reset(self, **arguments: Any) -> Any:
+        """Begin an episode in each row."""
+        result = self._env.reset(**arguments)
+        self._steps = 0
+        parts = _unpack(result, 2)
+        if parts is None:
+            return result  # the caller of this method reports it
+        self.check(parts[0])
+        self._raise(find_in_info(parts[1]), self._rows[0])
+        return parts
 
     def _raise(self, flaws: Iterable[Flaw], row: int) -> None:
         for flaw in flaws:
@@ -140,26 +156,15 @@ class Validated(_Validating):
     """
 
     def __init__(self, stepper: Any, built: Built, row: int, defers: bool) -> None:
-        super().__init__((row,), "of its episode")
-        self._env, self._row = stepper, row
+        super().__init__(stepper, (row,), "of its episode")
+        self._row = row
         self._rule = ObservationRule(built.observation_spaces[0], built.env.observation_space)
         # The dtype of observations that need no other check.
         self._dtype = built.observation_spaces[0].dtype if defers else None
 
     def check(self, observation: Any) -> None:
-        """Check the observation of the step that was made last."""
+        """Check an observation."""
         self._check(self._rule, observation, self._row)
-
-    def reset(self, **arguments: Any) -> Any:
-        """Begin an episode."""
-        result = self._env.reset(**arguments)
-        self._steps = 0
-        parts = _unpack(result, 2)
-        if parts is None:
-            return result  # the caller of this method reports it
-        self.check(parts[0])
-        self._raise(find_in_info(parts[1]), self._row)
-        return parts
 
     def step(self, action: Any) -> Any:
         """Take an action."""
@@ -201,22 +206,11 @@ class ValidatedVector(_Validating):
     """Resets and steps a vector env; raises if one of its rows is invalid."""
 
     def __init__(self, built: Built, rows: range) -> None:
-        super().__init__(rows, "since its reset")
-        self._env, self._first = built.env, rows.start
+        super().__init__(built.env, rows, "since its reset")
+        self._first = rows.start
         single, batch = built.env.single_observation_space, built.env.observation_space
         self._rules = [ObservationRule(space, single) for space in built.observation_spaces]
         self._batch = ObservationRule(native_space(batch), batch)
-
-    def reset(self, **arguments: Any) -> Any:
-        """Begin episodes."""
-        result = self._env.reset(**arguments)
-        self._steps = 0
-        parts = _unpack(result, 2)
-        if parts is None:
-            return result
-        self._check_observations(parts[0])
-        self._raise(find_in_info(parts[1]), self._first)
-        return parts
 
     def step(self, actions: Any) -> Any:
         """Step all environments."""
@@ -226,7 +220,7 @@ class ValidatedVector(_Validating):
         if parts is None:
             return result
         observations, rewards, terminations, truncations, infos = parts
-        self._check_observations(observations)
+        self.check(observations)
         numbers = np.asarray(rewards, np.float64)
         for at in np.flatnonzero(~np.isfinite(numbers))[:1].tolist():
             self._raise([_not_finite(numbers[at])], self._first + at)
@@ -238,7 +232,8 @@ class ValidatedVector(_Validating):
         self._check_finals(infos)
         return parts
 
-    def _check_observations(self, observations: Any) -> None:
+    def check(self, observations: Any) -> None:
+        """Check a batch of observations."""
         if self._batch.explain(observations) is None:
             return
         each = None
