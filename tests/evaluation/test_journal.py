@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.evaluation.envs import Errand, Paced, assert_same, errand_policy, seeds_of
+from tests.evaluation.envs import Errand, assert_same, errand_policy, seeds_of
 from tests.programs import environ
 from vecspaces import Evaluation, evaluate
 from vecspaces.evaluation.journal import Journal
@@ -61,7 +61,7 @@ def test_one_that_ends_at_any_byte_keeps_the_whole_lines(path: Path, stride: int
         assert len(journal.finished) == kept.count(b"\n") - 1
 
 
-@pytest.mark.parametrize("size", [0, 1, 40, 400, -200, -30, -2, -1])
+@pytest.mark.parametrize("size", [40, 400, -2])
 def test_an_evaluation_continues_from_one_that_is_torn(path: Path, size: int) -> None:
     first = journalled(path)
     content = path.read_bytes()
@@ -97,68 +97,59 @@ def test_one_of_other_arguments_is_refused_and_left_alone(
     content = path.read_bytes()
     with pytest.raises(ValueError, match=words):
         journalled(path, **arguments)
-    with pytest.raises(ValueError, match="of policy"):
-        evaluate("random", Errand, episodes=6, seed=3, backend="sync", journal=path)
-    with pytest.raises(ValueError, match="of env "):
-        evaluate(errand_policy, Paced, episodes=6, seed=3, backend="sync", journal=path)
+    for policy, env, name in (
+        ("random", Errand, "policy"),
+        (errand_policy, partial(Errand, 3), "env"),
+    ):
+        with pytest.raises(ValueError, match=f"of {name} "):
+            evaluate(policy, env, episodes=6, seed=3, backend="sync", journal=path)
     assert path.read_bytes() == content
 
 
-def spoil(path: Path, number: int, **fields: Any) -> None:
-    """Change fields of a line."""
-    lines = path.read_text().splitlines()
-    lines[number - 1] = json.dumps({**json.loads(lines[number - 1]), **fields})
-    path.write_text("\n".join(lines) + "\n")
+SPOILT: list[tuple[int, dict[str, Any]]] = [
+    (4, {"seed": 5}),
+    (2, {"episode": 6}),
+    (3, {"episode": -1}),
+    (3, {"episode": True}),
+    (2, {"total": "1.5"}),
+    (2, {"length": None}),
+    (2, {"length": 2**63}),
+    (2, {"retries": -1}),
+    (2, {"infos": {"n": "1"}}),
+    (2, {"infos": []}),
+    (1, {"seeds": [1, 2]}),
+    (1, {"seeds": {"0": 1}}),
+    (1, {"seeds": [1.5] * 6}),
+    (1, {"arguments": []}),
+]
 
 
-@pytest.mark.parametrize(
-    ("number", "fields"),
-    [
-        (4, {"seed": 5}),
-        (2, {"episode": 6}),
-        (3, {"episode": -1}),
-        (3, {"episode": True}),
-        (2, {"total": "1.5"}),
-        (2, {"length": None}),
-        (2, {"length": 2**63}),
-        (2, {"retries": -1}),
-        (2, {"infos": {"n": "1"}}),
-        (2, {"infos": []}),
-        (1, {"seeds": [1, 2]}),
-        (1, {"seeds": {"0": 1}}),
-        (1, {"seeds": [1.5] * 6}),
-        (1, {"arguments": []}),
-    ],
-)
-def test_a_line_that_is_spoilt_is_named(path: Path, number: int, fields: dict[str, Any]) -> None:
+def test_a_line_that_is_spoilt_is_named(path: Path) -> None:
     journalled(path, seed=None)
-    spoil(path, number, **fields)
     content = path.read_bytes()
-    with pytest.raises(ValueError, match=f"as its line {number} shows"):
-        journalled(path, seed=None)
-    assert path.read_bytes() == content
-
-
-def test_an_episode_that_stands_there_twice_and_an_endless_line_are_named(path: Path) -> None:
-    journalled(path)
-    content = path.read_bytes()
+    for number, fields in SPOILT:
+        lines = content.splitlines(keepends=True)
+        changed = {**json.loads(lines[number - 1]), **fields}
+        lines[number - 1] = json.dumps(changed).encode() + b"\n"
+        path.write_bytes(b"".join(lines))
+        with pytest.raises(ValueError, match=f"as its line {number} shows"):
+            journalled(path, seed=None)
+        assert path.read_bytes() == b"".join(lines)
+    # An episode that stands there twice, and an endless line.
     for line in (content.splitlines(keepends=True)[2], b"[" * 100_000 + b"\n"):
         path.write_bytes(content + line)
         with pytest.raises(ValueError, match="as its line 8 shows"):
+            journalled(path, seed=None)
+
+
+def test_another_file_is_refused_and_left_alone(path: Path) -> None:
+    for content in (b"step,reward\n", b"x", b'{"journal": "other"}\n', b"\n", b"{}\n"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="is no journal of evaluate, as its line 1 shows"):
             journalled(path)
-
-
-@pytest.mark.parametrize(
-    "content", [b"step,reward\n", b"x", b'{"journal"', b'{"journal": "other"}\n', b"\n", b"{}\n"]
-)
-def test_another_file_is_refused_and_left_alone(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    if content == b'{"journal"':  # the beginning of a journal
-        journalled(path)
-        return
-    with pytest.raises(ValueError, match="is no journal of evaluate, as its line 1 shows"):
-        journalled(path)
-    assert path.read_bytes() == content
+        assert path.read_bytes() == content
+    path.write_bytes(b'{"journal"')  # the beginning of a journal
+    journalled(path)
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
