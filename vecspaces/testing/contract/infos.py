@@ -40,7 +40,7 @@ class InfosContract(Part):
     def test_infos_are_arrays_with_masks(self) -> None:
         env_fns = [partial(Ledger, 0), partial(Ledger, 1, talks=False), partial(Ledger, 2)]
         with self.begun(env_fns) as envs:
-            infos = envs.step([0, 0, 0])[4]
+            infos = infos_of(envs)
             assert_same_infos(
                 infos,
                 {
@@ -55,11 +55,8 @@ class InfosContract(Part):
                 {},
                 {"time": 1, "of": {"number": 2}},
             ]
-
-    def test_empty_infos_are_an_empty_dict(self) -> None:
         with self.make(ledgers(2, talks=False)) as envs:
-            assert envs.reset(seed=0)[1] == {}
-            assert envs.step([0, 0])[4] == {}
+            assert (envs.reset(seed=0)[1], infos_of(envs)) == ({}, {})
 
     def test_numbers_are_promoted_and_other_values_are_objects(self) -> None:
         numbers, others = [1, 1.75, True, 0], ["text", None, [1, 2], np.bool_(True)]
