@@ -26,7 +26,8 @@ from tests.vector.bounds import settled
 from vecspaces import Env, collect, evaluate, spaces
 from vecspaces.spaces.batch_values import pick
 from vecspaces.testing.contract import ALL_SPACES
-from vecspaces.testing.envs import INFO_SPACE, Informing
+from vecspaces.testing.envs import Informing
+from vecspaces.vector import infos_as_list
 from vecspaces.vector.utils import concatenate
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
@@ -75,57 +76,37 @@ class Forgetful(Informing):
         return super().reset(seed=seed, options=options)
 
 
+ARRAYS: dict[str, tuple[tuple[int, ...], Any]] = {
+    "cost": ((), np.float64), "level": ((), np.int64), "graph": ((), object),
+    "mask": ((4,), np.bool_),
+}  # fmt: skip
+
+
 def test_declared_infos_are_arrays_and_others_lists() -> None:
-    options: Any = {"episodes": 12, "max_episode_steps": 5}
-    seen: set[str] = set()
+    found = []
     for declares in (False, True):
-        env: Any = partial(Forgetful, declares)
-        found = gathered("random", env, num_workers=2, **options)
-        assert_same_episodes(gathered("random", env, backend="sync", num_envs=1, **options), found)
-        for episode in found:
-            assert type(episode.infos.get("besides", [])) is list
-            if not declares:
-                assert type(episode.infos.get("cost", [])) is list
-                continue
-            times = len(episode.rewards) + 1
-            seen |= episode.infos.keys()
-            for key, dtype in (("cost", np.float64), ("level", np.int64), ("graph", object)):
-                if key in episode.infos:
-                    values, given = episode.infos[key], episode.infos[f"_{key}"]
-                    assert (values.shape, values.dtype) == ((times,), dtype)
-                    assert not values[~given].any()
-            inner = episode.infos.get("inner", {})
-            if "where" in inner:
-                assert (inner["where"].shape, inner["where"].dtype) == ((times, 2), np.float32)
-    assert seen >= {"mask", "cost", "level", "graph", "inner", "besides"}
-    plain = gathered("random", partial(Forgetful, False), backend="sync", **options)
-    for one, other in zip(plain, found, strict=True):
-        check_declared(one.infos, other.infos, INFO_SPACE)
-
-
-def check_declared(plain: Any, declared: Any, space: Any) -> None:
-    """Check that declared infos hold what the undeclared ones of equal episodes do."""
-    for key, member in space.spaces.items():
-        assert (key in plain) == (key in declared)
-        if key not in plain:
-            continue
-        assert_identical(plain[f"_{key}"], declared[f"_{key}"])
-        for at in np.flatnonzero(plain[f"_{key}"]):
-            value = plain[key][at]
-            if isinstance(member, spaces.Dict):
-                for name in value.keys() & member.spaces.keys():
-                    if not isinstance(member[name], spaces.Dict):
-                        assert_equal_values(value[name], declared[key][name][at])
-            else:
-                assert_equal_values(value, declared[key][at])
-
-
-def assert_equal_values(one: Any, other: Any) -> None:
-    if isinstance(one, tuple):
-        for parts in zip(one, other, strict=True):
-            assert_equal_values(*parts)
-    elif one is not None:
-        np.testing.assert_array_equal(one, other)
+        options: Any = {"episodes": 12, "max_episode_steps": 5}
+        arguments = ("random", partial(Forgetful, declares))
+        found.append(gathered(*arguments, backend="sync", num_envs=1, **options))
+        assert_same_episodes(gathered(*arguments, num_workers=2, **options), found[-1])
+    seen: set[str] = set()
+    for plain, declared in zip(*found, strict=True):
+        times, infos = len(declared.rewards) + 1, declared.infos
+        seen |= infos.keys()
+        # Both hold the same values.
+        np.testing.assert_equal(infos_as_list(infos, times), infos_as_list(plain.infos, times))
+        assert all(type(values) is list for key, values in plain.infos.items() if key[0] != "_")
+        assert type(infos.get("besides", [])) is list
+        for key in ARRAYS.keys() & infos.keys():
+            assert (infos[key].shape, infos[key].dtype) == (
+                (times, *ARRAYS[key][0]),
+                ARRAYS[key][1],
+            )
+            assert not infos[key][~infos[f"_{key}"]].any()
+        if "where" in infos.get("inner", {}):
+            where = infos["inner"]["where"]
+            assert (where.shape, where.dtype) == ((times, 2), np.float32)
+    assert seen >= {*ARRAYS, "inner", "besides"}
 
 
 class Mixed(Errand):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -237,33 +236,20 @@ def stop(finished, episodes):
 
 if __name__ == "__main__":
     given = {"num_workers": 2, "journal": sys.argv[1], "progress": stop}
-    try:
-        evaluate(errand_policy, Errand, episodes=20, seed=3, **given)
-    except KeyboardInterrupt:
-        print("interrupted")
+    evaluate(errand_policy, Errand, episodes=20, seed=3, **given)
 """
 
 
 @posix
-@pytest.mark.parametrize(
-    "how", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGKILL]
-)
-def test_an_evaluation_that_was_interrupted_continues(path: Path, how: signal.Signals) -> None:
+def test_an_evaluation_that_was_killed_continues(path: Path) -> None:
     program = path.with_name("program.py")
     program.write_text(PROGRAM)
-    with subprocess.Popen(
-        [sys.executable, str(program), str(path)],
-        env=environ(),
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with subprocess.Popen([sys.executable, str(program), str(path)], env=environ()) as process:
         give_up = time.monotonic() + 60
         while not (path.exists() and path.read_text().count("\n") > 3):
             assert time.monotonic() < give_up, "no episode has finished"
             time.sleep(0.01)
-        process.send_signal(how)
-        output, _ = process.communicate(timeout=30)
-    assert output == ("interrupted\n" if how is signal.SIGINT else "")
+        process.kill()
     seen: list[int] = []
     given: dict[str, Any] = {"episodes": 20, "seed": 3, "num_workers": 2}
     result = evaluate(
