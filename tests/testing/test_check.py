@@ -275,36 +275,35 @@ def test_a_mask_that_is_not_declared_is_noted() -> None:
     assert set(masked) == {"info-undeclared"} and declared == {}
 
 
-def test_a_factory_that_cannot_be_pickled_is_checked_but_for_that(in_process: None) -> None:
-    lock = threading.Lock()
-
-    def make(render_mode: str | None = None) -> Sound:
-        with lock:
-            return Sound(render_mode)
-
-    report = check(make)
-    assert names_of(report) == {"pickling"}
-    assert report.cost is not None
+def locked(lock: Any, render_mode: str | None = None) -> Sound:
+    return Sound(render_mode)
 
 
-def test_a_factory_without_arguments_is_checked_in_the_mode_that_it_chose(
-    in_process: None,
-) -> None:
-    def make() -> Sound:
-        env = Sound("rgb_array")
-        env.render = lambda: None  # type: ignore[method-assign]
-        return env
+class Blank(Sound):
+    """Renders nothing, in a mode that its factory chooses."""
 
-    assert names_of(check(make)) == {"render"}
+    def __init__(self) -> None:
+        super().__init__("rgb_array")
+
+    def render(self) -> Any:
+        return None
 
 
 @pytest.mark.parametrize(
-    "make",
-    [partial(SyncVectorEnv, [Sound]), dict, partial(int, "x")],
-    ids=["vector", "no", "fails"],
+    ("make", "name"),
+    [
+        (partial(locked, threading.Lock()), "pickling"),
+        (Blank, "render"),
+        (partial(SyncVectorEnv, [Sound]), "construction"),
+        (dict, "construction"),
+        (partial(int, "x"), "construction"),
+    ],
+    ids=["lock", "blank", "vector", "no", "fails"],
 )
-def test_a_factory_of_something_else_is_a_finding(make: Any, in_process: None) -> None:
-    assert names_of(check(make)) == {"construction"}
+def test_what_is_wrong_with_a_factory_is_found(make: Any, name: str, in_process: None) -> None:
+    report = check(make)
+    assert names_of(report) == {name}
+    assert (report.cost is None) == (name == "construction")
 
 
 class Loud(SharedCounter):
