@@ -125,11 +125,6 @@ class Fault:
         return None
 
 
-def good_observation(index: int, draw: float, steps: int) -> dict[str, Any]:
-    """Return an observation of `FaultyEnv`."""
-    return {"place": np.array([index, draw, steps], dtype=np.float32), "phase": steps % 5}
-
-
 #: Observations outside of their space: how each is made, and what the error's message names.
 INVALID_OBSERVATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "observation of wrong shape": (
@@ -202,7 +197,8 @@ class FaultyEnv(Env[Any, Any]):
         return None if self._fault is None else self._fault.run(where)
 
     def _observe(self, invalid: str | None) -> Any:
-        good = good_observation(self.index, self.np_random.random(), self._steps)
+        place = np.array([self.index, self.np_random.random(), self._steps], np.float32)
+        good = {"place": place, "phase": self._steps % 5}
         return INVALID_OBSERVATIONS[invalid][0](good) if invalid in INVALID_OBSERVATIONS else good
 
     def _inform(self, invalid: str | None) -> Any:

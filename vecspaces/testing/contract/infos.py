@@ -83,16 +83,6 @@ class InfosContract(Part):
 
     # ------------------------------------------------------------------ infos with a space
 
-    @pytest.mark.parametrize("mode", MODES)
-    def test_declared_infos_are_those_of_no_info_space(self, mode: AutoresetMode) -> None:
-        with (
-            self.make(informing(3, True), autoreset_mode=mode) as envs,
-            SyncVectorEnv(informing(3, False), autoreset_mode=mode) as reference,
-        ):
-            assert envs.info_space == INFO_SPACE
-            assert reference.info_space is None
-            assert_same_run(envs, reference)
-
     @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
     def test_declared_infos_of_some_environments(self, mode: Any) -> None:
         with (
@@ -115,16 +105,17 @@ class InfosContract(Part):
             assert_same_infos(envs.recv(2).infos, reference.recv(2).infos)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_declared_infos_of_vector_envs_as_environments(self, mode: AutoresetMode) -> None:
+    def test_declared_infos_are_those_of_no_info_space(self, mode: AutoresetMode) -> None:
         def factories(declares: bool) -> list[Any]:
-            one = informing(2, declares)[1]
-            three = informing(3, declares)
-            return [partial(SyncVectorEnv, three, autoreset_mode=mode), one]
+            one, other, _ = three = informing(3, declares)
+            return [partial(SyncVectorEnv, three, autoreset_mode=mode), one, other]
 
         with (
             self.make(factories(True), autoreset_mode=mode) as envs,
             SyncVectorEnv(factories(False), autoreset_mode=mode) as reference,
         ):
+            assert envs.info_space == INFO_SPACE
+            assert reference.info_space is None
             assert_same_run(envs, reference)
 
     def test_an_info_space_given_to_the_vector_env_replaces_that_of_environments(self) -> None:
