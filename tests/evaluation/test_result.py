@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,17 +73,10 @@ def test_progress_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_env_kwargs_and_vector_kwargs_reach_environment_and_vector_env() -> None:
-    options = {"step_timeout": 60, "variable_capacity": 0}
-    result = evaluate(
-        errand_policy,
-        Errand,
-        episodes=3,
-        seed=0,
-        num_workers=1,
-        env_kwargs={"shortest": 1},
-        vector_kwargs=options,
-    )
-    assert result.lengths.max() <= 10
+    play: Any = partial(evaluate, errand_policy, Errand, episodes=3, seed=0, backend="sync")
+    assert play(env_kwargs={"shortest": 1}).lengths.max() <= 10
+    with pytest.raises(TypeError, match="bufers"):
+        play(vector_kwargs={"bufers": 2})
 
 
 def test_the_spec_of_a_vector_env_stands_for_its_environment_alone() -> None:

@@ -166,7 +166,7 @@ def check_env(
         make_env = adapt_factory(make_env, agents)
     refuse_imports()
     began = time.monotonic()
-    check = _Check(make_env, num_steps, seed, timeout)
+    check = _Check(make_env, num_steps=num_steps, seed=seed, timeout=timeout)
     check.run()
     if agents is not None:  # the adapter's masks, which environments need not have
         check.findings.pop("info-missing", None)
@@ -175,13 +175,10 @@ def check_env(
 
 
 class _Check:
-    """One check: its findings so far."""
+    """One check: its findings so far. The arguments are those of `run_isolated`."""
 
-    def __init__(
-        self, make_env: Callable[..., Any], num_steps: int, seed: int, timeout: float
-    ) -> None:
-        self._make_env, self._seed = make_env, seed
-        self._given: dict[str, Any] = {"seed": seed, "num_steps": num_steps, "timeout": timeout}
+    def __init__(self, make_env: Callable[..., Any], **given: Any) -> None:
+        self._make_env, self._given = make_env, given
         self._fast, self._spawn = start_methods()
         self.findings: dict[str, Finding] = {}
         self.cost: Cost | None = None
@@ -255,8 +252,8 @@ class _Check:
         if again is None:
             self._find("global-random", f"{different} depends on the global generators")
         elif again.where == "reset 1":
-            message = f"reset(seed={self._seed}) begins different episodes in two processes"
-            self._find("seed-ignored", message)
+            begun = f"reset(seed={self._given['seed']})"
+            self._find("seed-ignored", f"{begun} begins different episodes in two processes")
         else:
             if "reset" in again.where:
                 again = again._replace(where="reset() without a seed, after one with a seed,")
