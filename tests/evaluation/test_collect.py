@@ -148,6 +148,19 @@ def test_nothing_is_written_over(options: Any, given: Any) -> None:
         assert episode.observations["count"].flags.owndata
 
 
+def test_a_policy_may_return_one_array_again_and_again() -> None:
+    actions = np.zeros((1, 2))
+
+    def policy(observations: Any) -> Any:
+        actions[:] += 1
+        return actions
+
+    env = partial(Sampler, spaces.Discrete(2), spaces.Box(0, 99, (2,), np.float64))
+    found = gathered(policy, env, episodes=2, backend="sync", num_envs=1)
+    taken = np.concatenate([episode.actions[:, 0] for episode in found])
+    assert taken.tolist() == [*range(1, len(taken) + 1)]
+
+
 def test_agents_as_dicts() -> None:
     options: Any = {"episodes": 8, "agents": "dict"}
     one = gathered("random", Crowd, backend="sync", num_envs=1, **options)
