@@ -173,6 +173,13 @@ class Poisoned(Errand):
         return result
 
 
+class Raising(Poisoned):
+    """An errand that raises in the episodes of one seed."""
+
+    def __init__(self, bad: int) -> None:
+        super().__init__((bad,), deed="raise")
+
+
 class Counted(Errand):
     """An errand that appends each construction and each episode to a file."""
 

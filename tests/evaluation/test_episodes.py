@@ -24,6 +24,7 @@ from tests.evaluation.envs import (
     Counted,
     Errand,
     Poisoned,
+    Raising,
     Turns,
     assert_same,
     assert_same_episodes,
@@ -487,7 +488,7 @@ def test_a_network_is_called_with_batches_of_one_size() -> None:
 def test_errors_name_the_episode_and_the_caller(caller: str, options: Any) -> None:
     bad = seeds_of(3, 40)[11]
     with pytest.raises(FloatingPointError, match="the parcel burst") as caught:
-        play(caller, errand_policy, partial(Poisoned, (bad,), deed="raise"), **options)
+        play(caller, errand_policy, partial(Raising, bad), **options)
     assert caught.value.__notes__ == [f"{caller} was playing episode 11 with seed {bad}"]
     vector_env = partial(make_vec, Errand, 2, backend="sync")
     with pytest.raises(ValueError, match=f"env: {caller} needs a factory of single environments"):
