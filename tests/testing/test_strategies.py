@@ -53,7 +53,7 @@ def test_every_kind_of_space_is_drawn_and_no_other() -> None:
     drawn: set[str] = set()
     pairs = {kind: recipes((kind, "Discrete"), max_leaves=2) for kind in KINDS}
 
-    @settings(max_examples=100)
+    @settings(max_examples=40)
     @given(st.fixed_dictionaries(pairs))
     def draw(found: dict[str, Recipe]) -> None:
         for kind, recipe in found.items():
