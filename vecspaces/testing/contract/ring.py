@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -47,11 +48,12 @@ class RingContract(Part):
 
     def test_with_copy_false_a_step_of_some_rows_writes_over_these_rows(self) -> None:
         with self.make(ledgers(2), copy=False, buffers=4) as envs:
-            for step in (
+            ways: tuple[Callable[[], Any], ...] = (
                 lambda: envs.step([2], env_ids=[0])[0],
                 lambda: envs.send([2], [0]) or envs.recv(1).observations,
                 lambda: envs.send_reset([0]) or envs.recv(1).observations,
-            ):
+            )
+            for step in ways:
                 views = [envs.reset(seed=0)[0], envs.step([1, 1])[0]]
                 older, newer = (view.copy() for view in views)
                 shown = step()
