@@ -203,7 +203,10 @@ import sys
 from vecspaces.evaluation.journal import Journal
 
 journal = Journal(sys.argv[1], {}, [1])
-print("open", flush=True)
+try:
+    Journal(sys.argv[1], {}, [1])
+except ValueError:  # which leaves the lock of the first one
+    print("open", flush=True)
 sys.stdin.read()
 """
 
