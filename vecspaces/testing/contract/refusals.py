@@ -11,7 +11,7 @@ import pytest
 from vecspaces import spaces
 from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
 from vecspaces.testing.contract.comparing import Part
-from vecspaces.testing.envs import Ledger, Sampler, Unlike, ledgers
+from vecspaces.testing.envs import Ledger, Sampler, Unlike, ledger_vector, ledgers
 
 _TWO = spaces.Discrete(2)
 _SINGLE = Ledger.observation_space
@@ -20,6 +20,7 @@ _PAIR = (spaces.Box(0, 9, (2, 6), np.int64), spaces.Box(0, 9, (6,), np.int64))
 ARGUMENTS: list[tuple[Any, dict[str, Any], Any, str]] = [
     ([], {}, ValueError, "at least one factory"),
     (ledgers(1), {"autoreset_mode": "Sometimes"}, ValueError, "Sometimes"),
+    ([partial(ledger_vector, 0, 2)], {"autoreset_mode": "SameStep"}, ValueError, "NEXT.*SAME_STEP"),
     (ledgers(1), {"buffers": 0}, ValueError, "buffers must be an integer of at least 1"),
     (ledgers(1), {"buffers": -1}, ValueError, "buffers must be an integer of at least 1"),
     (ledgers(2), {"observation_mode": "alike"}, ValueError, "observation_mode"),
