@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,70 +60,54 @@ def layer_of(module: str) -> str:
     return next((name for name in names if name in RANK), parts[0])
 
 
-def layer_of_file(path: Path) -> str:
-    return layer_of(path.relative_to(PACKAGE).as_posix().removesuffix(".py").replace("/", "."))
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def imports_of(path: Path, *, types_too: bool = True) -> set[str]:
-    """Every module that a file imports, also inside functions, as a dotted name."""
-    found: set[str] = set()
-    pending: list[ast.AST] = [tree_of(path)]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not types_too:
-            pending.extend(node.orelse)
-            continue
+def imports_of(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+    """Yield every module that is imported, also inside functions, and whether only for types."""
+    nodes = list(ast.walk(tree))
+    guards = [node for node in nodes if isinstance(node, ast.If)]
+    for_types = {
+        inner
+        for guard in guards
+        if isinstance(guard.test, ast.Name) and guard.test.id == "TYPE_CHECKING"
+        for node in guard.body
+        for inner in ast.walk(node)
+    }
+    for node in nodes:
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            yield from ((alias.name, node in for_types) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: an import that is relative"
-            module = node.module or ""
-            found.add(module)
-            if module == "vecspaces":
-                found.update(f"vecspaces.{alias.name}" for alias in node.names)
-                found.discard("vecspaces")
-        pending.extend(ast.iter_child_nodes(node))
-    return found
+            assert node.level == 0 and node.module, f"line {node.lineno}: a relative import"
+            for alias in node.names:
+                whole = node.module == "vecspaces"
+                yield f"vecspaces.{alias.name}" if whole else node.module, node in for_types
 
 
-def test_imports_point_one_way() -> None:
-    wrong = []
-    for path in FILES:
-        layer = layer_of_file(path)
-        assert layer in RANK, f"{path}: {layer} is in no layer: give it a place in LAYERS"
-        for module in imports_of(path):
-            if not module.startswith("vecspaces."):
-                continue
-            target = layer_of(module.removeprefix("vecspaces."))
+def faults_of(path: Path) -> Iterator[str]:
+    """Yield what is wrong with the first line of a file, and with its imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    layer = layer_of(path.relative_to(PACKAGE).as_posix().removesuffix(".py").replace("/", "."))
+    first = (ast.get_docstring(tree) or "").partition("\n")[0]
+    if not first.endswith((".", ":")):
+        yield f"{path}: its first line is no sentence that says what it is for"
+    if layer not in RANK:
+        yield f"{path}: {layer} is in no layer: give it a place in LAYERS"
+        return
+    place = layer.partition(".")[0]
+    allowed = sys.stdlib_module_names | {
+        library for library, places in ALLOWED_ELSEWHERE.items() if place in places
+    }
+    for module, for_types in imports_of(tree):
+        library, _, inner = module.partition(".")
+        if library == "vecspaces":
+            target = layer_of(inner)
             if target != "__version__" and RANK[target] > RANK[layer]:
-                wrong.append(f"{path}: {layer} imports {module}, which lies below it")
+                yield f"{path}: {layer} imports {module}, which lies below it"
+        elif not for_types and library not in allowed:
+            yield f"{path} imports {library}: which extra is it?"
+
+
+def test_files_say_what_they_are_for_and_imports_point_one_way() -> None:
+    wrong = [fault for path in FILES for fault in faults_of(path)]
     assert wrong == []
-
-
-def test_only_its_own_packages_import_a_library() -> None:
-    wrong = []
-    for path in FILES:
-        for module in imports_of(path, types_too=False):
-            library = module.partition(".")[0]
-            if library == "vecspaces" or library in sys.stdlib_module_names:
-                continue
-            assert library in ALLOWED_ELSEWHERE, f"{path} imports {library}: which extra is it?"
-            if layer_of_file(path).partition(".")[0] not in ALLOWED_ELSEWHERE[library]:
-                wrong.append(f"{path} imports {library}")
-    assert wrong == []
-
-
-def test_every_file_says_what_it_is_for() -> None:
-    for path in FILES:
-        docstring = ast.get_docstring(tree_of(path))
-        assert docstring, f"{path}: no docstring"
-        first = docstring.splitlines()[0]
-        assert first.endswith((".", ":")), f"{path}: its first line is no sentence"
 
 
 def test_importing_vecspaces_imports_numpy_and_cloudpickle_alone() -> None:

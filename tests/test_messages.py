@@ -4,6 +4,8 @@ A message of another folder is a further line `>>> expression` in messages.txt. 
 `COMPLETE`, and `python -m tests.test_messages` writes the text.
 """
 
+# ruff: noqa: F401  # the expressions name what is imported here
+
 from __future__ import annotations
 
 import ast
@@ -293,53 +295,17 @@ NAMES = {
     **{name: getattr(spaces, name) for name in spaces.__all__},
     **{name: getattr(utils, name) for name in utils.__all__},
     **EMPTY,
-    "Angle": type("Angle", (gymnasium.spaces.Box,), {"__module__": "tests"}),
-    "BOX": BOX,
-    "Colour": Colour,
-    "Layout": Layout,
-    "SyncVectorEnv": SyncVectorEnv,
-    **{name: getattr(kept, name) for name in ("Drift", "Echo", "Failing", "Ledger", "Noted")},
-    **{name: getattr(kept, name) for name in ("Sampler", "Tag", "Unlike")},
-    **{name: getattr(kept, name) for name in ("observing", "rewarding", "talking")},
     **{kind.__name__: kind for kind in FAULTS},
-    "Informed": Informed,
-    "findings": findings,
-    "declaring": declaring,
-    "failures": failures,
-    "group": group,
-    "having": having,
-    "within": within,
-    "thrown": thrown,
+    **{name: getattr(kept, name) for name in ("Echo", "Failing", "Ledger", "Noted", "Sampler")},
+    **{name: getattr(kept, name) for name in ("Drift", "Tag", "Unlike")},
+    **{name: getattr(kept, name) for name in ("observing", "rewarding", "talking")},
+    "Angle": type("Angle", (gymnasium.spaces.Box,), {"__module__": "tests"}),
     "LOST": Lost(),
     "STUCK": Stuck(),
-    "Whole": Whole,
-    "adapter": adapter,
-    "Pool": Pool,
-    "asyncio": asyncio,
-    "changed": changed,
-    "conversing": conversing,
-    "copy": copy,
-    "during": during,
-    "from_gymnasium": from_gymnasium,
-    "gymnasium": gymnasium,
     "is_space_dtype_shape_equiv": flattening.is_space_dtype_shape_equiv,
-    "library": library,
     "make_vec": vecspaces.make_vec,
-    "nested": nested,
-    "np": np,
-    "pickle": pickle,
-    "refusals": refusals,
-    "objects": objects,
-    "rows": rows,
     "sample_actions": vecspaces.sample_actions,
-    "testing": testing,
-    "tile": tile,
-    "to_gymnasium": to_gymnasium,
-    "torn": torn,
-    "vector": vector,
-    "vecspaces": vecspaces,
-    "wrap": wrap,
-    "wrappers": wrappers,
+    **globals(),
 }
 
 

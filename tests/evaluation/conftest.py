@@ -1,14 +1,24 @@
-"""What the tests of evaluation compare with."""
+"""What the tests of evaluation compare with: forty errands, one after the other in one process."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from tests.evaluation.envs import Errand, errand_policy
-from vecspaces import Evaluation, evaluate
+from vecspaces import Episode, Evaluation, collect, evaluate
+
+ALONE: dict[str, Any] = {"episodes": 40, "seed": 3, "backend": "sync", "num_envs": 1}
 
 
 @pytest.fixture(scope="session")
 def expected() -> Evaluation:
-    """Forty errands, one after the other in one environment."""
-    return evaluate(errand_policy, Errand, episodes=40, seed=3, backend="sync", num_envs=1)
+    """The errands as `evaluate` returns them."""
+    return evaluate(errand_policy, Errand, **ALONE)
+
+
+@pytest.fixture(scope="session")
+def episodes() -> list[Episode]:
+    """The errands as `collect` yields them."""
+    return list(collect(errand_policy, Errand, ordered=True, **ALONE))

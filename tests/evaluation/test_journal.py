@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.evaluation.envs import Errand, Paced, assert_same, errand_policy, seeds_of
+from tests.evaluation.envs import Errand, assert_same, errand_policy, seeds_of
 from tests.programs import environ
 from vecspaces import Evaluation, evaluate
 from vecspaces.evaluation.journal import Journal
@@ -61,7 +60,7 @@ def test_one_that_ends_at_any_byte_keeps_the_whole_lines(path: Path, stride: int
         assert len(journal.finished) == kept.count(b"\n") - 1
 
 
-@pytest.mark.parametrize("size", [0, 1, 40, 400, -200, -30, -2, -1])
+@pytest.mark.parametrize("size", [40, 400, -2])
 def test_an_evaluation_continues_from_one_that_is_torn(path: Path, size: int) -> None:
     first = journalled(path)
     content = path.read_bytes()
@@ -97,68 +96,59 @@ def test_one_of_other_arguments_is_refused_and_left_alone(
     content = path.read_bytes()
     with pytest.raises(ValueError, match=words):
         journalled(path, **arguments)
-    with pytest.raises(ValueError, match="of policy"):
-        evaluate("random", Errand, episodes=6, seed=3, backend="sync", journal=path)
-    with pytest.raises(ValueError, match="of env "):
-        evaluate(errand_policy, Paced, episodes=6, seed=3, backend="sync", journal=path)
+    for policy, env, name in (
+        ("random", Errand, "policy"),
+        (errand_policy, partial(Errand, 3), "env"),
+    ):
+        with pytest.raises(ValueError, match=f"of {name} "):
+            evaluate(policy, env, episodes=6, seed=3, backend="sync", journal=path)
     assert path.read_bytes() == content
 
 
-def spoil(path: Path, number: int, **fields: Any) -> None:
-    """Change fields of a line."""
-    lines = path.read_text().splitlines()
-    lines[number - 1] = json.dumps({**json.loads(lines[number - 1]), **fields})
-    path.write_text("\n".join(lines) + "\n")
+SPOILT: list[tuple[int, dict[str, Any]]] = [
+    (4, {"seed": 5}),
+    (2, {"episode": 6}),
+    (3, {"episode": -1}),
+    (3, {"episode": True}),
+    (2, {"total": "1.5"}),
+    (2, {"length": None}),
+    (2, {"length": 2**63}),
+    (2, {"retries": -1}),
+    (2, {"infos": {"n": "1"}}),
+    (2, {"infos": []}),
+    (1, {"seeds": [1, 2]}),
+    (1, {"seeds": {"0": 1}}),
+    (1, {"seeds": [1.5] * 6}),
+    (1, {"arguments": []}),
+]
 
 
-@pytest.mark.parametrize(
-    ("number", "fields"),
-    [
-        (4, {"seed": 5}),
-        (2, {"episode": 6}),
-        (3, {"episode": -1}),
-        (3, {"episode": True}),
-        (2, {"total": "1.5"}),
-        (2, {"length": None}),
-        (2, {"length": 2**63}),
-        (2, {"retries": -1}),
-        (2, {"infos": {"n": "1"}}),
-        (2, {"infos": []}),
-        (1, {"seeds": [1, 2]}),
-        (1, {"seeds": {"0": 1}}),
-        (1, {"seeds": [1.5] * 6}),
-        (1, {"arguments": []}),
-    ],
-)
-def test_a_line_that_is_spoilt_is_named(path: Path, number: int, fields: dict[str, Any]) -> None:
+def test_a_line_that_is_spoilt_is_named(path: Path) -> None:
     journalled(path, seed=None)
-    spoil(path, number, **fields)
     content = path.read_bytes()
-    with pytest.raises(ValueError, match=f"as its line {number} shows"):
-        journalled(path, seed=None)
-    assert path.read_bytes() == content
-
-
-def test_an_episode_that_stands_there_twice_and_an_endless_line_are_named(path: Path) -> None:
-    journalled(path)
-    content = path.read_bytes()
+    for number, fields in SPOILT:
+        lines = content.splitlines(keepends=True)
+        changed = {**json.loads(lines[number - 1]), **fields}
+        lines[number - 1] = json.dumps(changed).encode() + b"\n"
+        path.write_bytes(b"".join(lines))
+        with pytest.raises(ValueError, match=f"as its line {number} shows"):
+            journalled(path, seed=None)
+        assert path.read_bytes() == b"".join(lines)
+    # An episode that stands there twice, and an endless line.
     for line in (content.splitlines(keepends=True)[2], b"[" * 100_000 + b"\n"):
         path.write_bytes(content + line)
         with pytest.raises(ValueError, match="as its line 8 shows"):
+            journalled(path, seed=None)
+
+
+def test_another_file_is_refused_and_left_alone(path: Path) -> None:
+    for content in (b"step,reward\n", b"x", b'{"journal": "other"}\n', b"\n", b"{}\n"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="is no journal of evaluate, as its line 1 shows"):
             journalled(path)
-
-
-@pytest.mark.parametrize(
-    "content", [b"step,reward\n", b"x", b'{"journal"', b'{"journal": "other"}\n', b"\n", b"{}\n"]
-)
-def test_another_file_is_refused_and_left_alone(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    if content == b'{"journal"':  # the beginning of a journal
-        journalled(path)
-        return
-    with pytest.raises(ValueError, match="is no journal of evaluate, as its line 1 shows"):
-        journalled(path)
-    assert path.read_bytes() == content
+        assert path.read_bytes() == content
+    path.write_bytes(b'{"journal"')  # the beginning of a journal
+    journalled(path)
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
@@ -213,7 +203,10 @@ import sys
 from vecspaces.evaluation.journal import Journal
 
 journal = Journal(sys.argv[1], {}, [1])
-print("open", flush=True)
+try:
+    Journal(sys.argv[1], {}, [1])
+except ValueError:  # which leaves the lock of the first one
+    print("open", flush=True)
 sys.stdin.read()
 """
 
@@ -246,33 +239,20 @@ def stop(finished, episodes):
 
 if __name__ == "__main__":
     given = {"num_workers": 2, "journal": sys.argv[1], "progress": stop}
-    try:
-        evaluate(errand_policy, Errand, episodes=20, seed=3, **given)
-    except KeyboardInterrupt:
-        print("interrupted")
+    evaluate(errand_policy, Errand, episodes=20, seed=3, **given)
 """
 
 
 @posix
-@pytest.mark.parametrize(
-    "how", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGKILL]
-)
-def test_an_evaluation_that_was_interrupted_continues(path: Path, how: signal.Signals) -> None:
+def test_an_evaluation_that_was_killed_continues(path: Path) -> None:
     program = path.with_name("program.py")
     program.write_text(PROGRAM)
-    with subprocess.Popen(
-        [sys.executable, str(program), str(path)],
-        env=environ(),
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with subprocess.Popen([sys.executable, str(program), str(path)], env=environ()) as process:
         give_up = time.monotonic() + 60
         while not (path.exists() and path.read_text().count("\n") > 3):
             assert time.monotonic() < give_up, "no episode has finished"
             time.sleep(0.01)
-        process.send_signal(how)
-        output, _ = process.communicate(timeout=30)
-    assert output == ("interrupted\n" if how is signal.SIGINT else "")
+        process.kill()
     seen: list[int] = []
     given: dict[str, Any] = {"episodes": 20, "seed": 3, "num_workers": 2}
     result = evaluate(

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -83,10 +82,11 @@ def fault(finding: str, *also: str) -> Any:
     return register
 
 
-def faulty(name: str, finding: str, base: type[Sound] = Sound, **members: Any) -> None:
+def faulty(name: str, finding: str, *also: str, **members: Any) -> Any:
     """Register a subclass with these members; `globals` lets other processes find it."""
-    kind = type(name, (base,), {"__module__": __name__, **members})
-    globals()[name] = fault(finding)(kind)
+    kind = type(name, (Sound,), {"__module__": __name__, **members})
+    globals()[name] = fault(finding, *also)(kind)
+    return kind
 
 
 def observing(**changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -100,6 +100,29 @@ def observing(**changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def at_the_end(env: Any, value: Any, otherwise: Any) -> Any:
     return value if env.time == LENGTH else otherwise
+
+
+def doing(method: str, deed: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a method that does something else first."""
+
+    def do(env: Any, *arguments: Any, **named: Any) -> Any:
+        deed(env)
+        return getattr(Sound, method)(env, *arguments, **named)
+
+    return do
+
+
+def returning(method: str, change: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that returns what a function makes of the parts of its result."""
+
+    def returned(env: Any, *arguments: Any, **named: Any) -> Any:
+        return change(*getattr(Sound, method)(env, *arguments, **named))
+
+    return returned
+
+
+def keeping(size: int) -> Callable[[Any], Any]:
+    return lambda env: vars(env).setdefault("kept", []).append(np.ones(size))
 
 
 # ---------------------------------------------------------------------- what is returned
@@ -159,49 +182,33 @@ faulty(
 )
 
 
-@fault("observation")
-class OutOfBounds(Sound):
-    """The observation leaves its space."""
-
-    def reset(self, **arguments: Any) -> Any:
-        _, info = super().reset(**arguments)
-        self.place += 99.5
-        return self.observe(), info
-
-
-@fault("observation")
-class WrongDtypeAtReset(Sound):
-    """Reset returns doubles, step floats."""
-
-    def reset(self, **arguments: Any) -> Any:
-        observation, info = super().reset(**arguments)
-        return {**observation, "place": observation["place"].astype(np.float64)}, info
-
-
-@fault("flag")
-class IntegerFlag(Sound):
-    """A flag from an old simulator."""
-
-    def step(self, action: Any) -> Any:
-        *others, terminated, truncated, info = super().step(action)
-        return (*others, int(terminated), truncated, info)
-
-
-@fault("reset-form")
-class OldReset(Sound):
-    """The interface of years ago."""
-
-    def reset(self, **arguments: Any) -> Any:
-        return super().reset(**arguments)[0]
-
-
-@fault("step-form")
-class OldStep(Sound):
-    """The interface of years ago."""
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = super().step(action)
-        return observation, reward, terminated or truncated, info
+faulty(
+    "OutOfBounds", "observation", observe=observing(place=lambda env: env.place + np.float32(99.5))
+)
+faulty(
+    "WrongDtypeAtReset",
+    "observation",
+    reset=returning(
+        "reset", lambda seen, info: ({**seen, "place": np.float64(seen["place"])}, info)
+    ),
+)
+faulty(
+    "IntegerFlag",
+    "flag",
+    step=returning("step", lambda *result: (*result[:2], int(result[2]), *result[3:])),
+)
+faulty("OldReset", "reset-form", reset=returning("reset", lambda seen, info: seen))
+faulty(
+    "OldStep",
+    "step-form",
+    step=returning("step", lambda *result: (*result[:2], result[2] or result[3], result[4])),
+)
+MissingInfo = faulty(
+    "MissingInfo",
+    "info-missing",
+    info_space=DECLARED,
+    info=lambda env: {"time": env.time, "step": {}},
+)
 
 
 @fault("raises")
@@ -212,16 +219,6 @@ class LyingActionSpace(Sound):
         if action[0] < 0:
             raise ValueError("actions must not be negative")
         return super().step(action)
-
-
-@fault("info-missing")
-class MissingInfo(Sound):
-    """A key is declared that no info has."""
-
-    info_space = DECLARED
-
-    def info(self) -> Any:
-        return {"time": self.time, "step": {}}
 
 
 # ---------------------------------------------------------------------- what is kept and touched
@@ -267,26 +264,6 @@ class FailingBind(InPlace):
         super().bind(observation)
 
 
-@fault("reused-observation")
-class ReusedObservation(Sound):
-    """Each observation is written into the array of the one before."""
-
-    def observe(self) -> Any:
-        buffer = vars(self).setdefault("buffer", np.zeros(2, np.float32))
-        buffer[:] = self.place
-        return {"place": buffer, "time": self.time}
-
-
-@fault("reused-info")
-class ReusedInfo(Sound):
-    """One info for all steps."""
-
-    def info(self) -> Any:
-        info = vars(self).setdefault("last_info", {})
-        info["time"] = self.time
-        return info
-
-
 @fault("action-written")
 class WrittenAction(Sound):
     """Actions are scaled in place."""
@@ -296,35 +273,31 @@ class WrittenAction(Sound):
         return super().step(action)
 
 
-@fault("changes-directory")
-class ChangedDirectory(Sound):
-    """A simulator that changes to its folder, and stays there."""
-
-    def reset(self, **arguments: Any) -> Any:
-        os.chdir("/")
-        return super().reset(**arguments)
+def in_one_array(env: Any) -> Any:
+    """Return the place, in the array of the observation before."""
+    array = vars(env).setdefault("array", np.zeros(2, np.float32))
+    array[:] = env.place
+    return array
 
 
-@fault("working-directory")
-class RelativePath(Sound):
-    """A level is read from a path relative to the working directory."""
-
-    def reset(self, **arguments: Any) -> Any:
-        if not Path("tests").is_dir() and not Path("pyproject.toml").exists():
-            raise FileNotFoundError("tests")
-        return super().reset(**arguments)
+def in_one_dict(env: Any) -> Any:
+    info = vars(env).setdefault("last_info", {})
+    info["time"] = env.time
+    return info
 
 
-@fault("prints")
-class Printing(Sound):
-    """A forgotten print."""
-
-    def reset(self, **arguments: Any) -> Any:
-        print("new episode")
-        return super().reset(**arguments)
+# As simulators do that change to their folder and stay there, and levels that are read from a path
+# relative to the working directory.
+faulty("ReusedObservation", "reused-observation", observe=observing(place=in_one_array))
+faulty("ReusedInfo", "reused-info", info=in_one_dict)
+faulty("ChangedDirectory", "changes-directory", reset=doing("reset", lambda env: os.chdir("/")))
+faulty("RelativePath", "working-directory", reset=doing("reset", lambda env: os.stat("tests")))
+faulty("Printing", "prints", reset=doing("reset", lambda env: print("new episode")))
 
 
 # ---------------------------------------------------------------------- randomness
+
+faulty("GlobalSeeding", "touches-globals", reset=doing("reset", lambda env: np.random.seed(0)))
 
 
 @fault("global-random")
@@ -338,15 +311,6 @@ class GlobalRandomSeeded(Sound):
 
     def noise(self) -> Any:
         return np.full(2, random.random() / 10, np.float32)
-
-
-@fault("touches-globals")
-class GlobalSeeding(Sound):
-    """Seeds the global generator for everyone, and does not use it."""
-
-    def reset(self, **arguments: Any) -> Any:
-        np.random.seed(0)
-        return super().reset(**arguments)
 
 
 @fault("seed-ignored")
@@ -402,13 +366,12 @@ class CarriedOver(Sound):
         return np.full(2, self.speed % 1, np.float32)
 
 
-@fault("start-method")
-class HashOrder(Sound):
-    """The order of a set of strings, which is another one in each process that is no fork."""
-
-    def noise(self) -> Any:
-        order = [len(name) for name in {"a" * n for n in range(1, 40)}]
-        return np.array(order[:2], np.float32) / 100
+# The order of a set of strings is another one in each process that is no fork.
+faulty(
+    "HashOrder",
+    "start-method",
+    noise=lambda env: np.float32([len(name) for name in {"a" * n for n in range(1, 40)}][:2]) / 100,
+)
 
 
 # ---------------------------------------------------------------------- company
@@ -436,17 +399,17 @@ _CANVAS = np.zeros((4, 4, 3), np.uint8)
 _WORLD: dict[str, Any] = {}
 
 
-@fault("company")
-class SharedModule(Sound):
-    """State in the module."""
+def count_in_module(env: Any) -> float:
+    _WORLD["time"] += 1
+    return float(_WORLD["time"])
 
-    def reset(self, **arguments: Any) -> Any:
-        _WORLD["time"] = 0
-        return super().reset(**arguments)
 
-    def reward(self) -> Any:
-        _WORLD["time"] += 1
-        return float(_WORLD["time"])
+faulty(
+    "SharedModule",
+    "company",
+    reset=doing("reset", lambda env: _WORLD.update(time=0)),
+    reward=count_in_module,
+)
 
 
 @fault("spaces-differ")
@@ -462,15 +425,21 @@ class GrowingSpace(Sound):
         self.observation_space = spaces.Dict(place=Sound.observation_space["place"], time=time)
 
 
-@fault("construction")
-class Exclusive(Sound):
-    """Fails to be built."""
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        raise RuntimeError("no display")
+faulty("Exclusive", "construction", __init__=lambda env, render_mode=None: 1 // 0)
 
 
 # ---------------------------------------------------------------------- render
+
+faulty(
+    "NoFrame",
+    "render",
+    render=doing("render", lambda env: {"rgb_array": "a mode that works"}[env.render_mode]),
+)
+faulty(
+    "RandomFrame",
+    "render-changes-episode",
+    render=doing("render", lambda env: env.np_random.random()),
+)
 
 
 @fault("render-company")
@@ -484,91 +453,29 @@ class SharedCanvas(Sound):
         return _CANVAS.copy()
 
 
-@fault("render")
-class NoFrame(Sound):
-    """A mode is declared, and raises."""
-
-    def render(self) -> Any:
-        if self.render_mode == "ansi":
-            raise NotImplementedError("ansi")
-        return super().render()
-
-
-@fault("render-changes-episode")
-class RandomFrame(Sound):
-    """The frame is drawn with the generator of the episode."""
-
-    def render(self) -> Any:
-        self.np_random.random()
-        return super().render()
-
-
 # ---------------------------------------------------------------------- ends and leaks
 
-
-@fault("close")
-class FailingClose(Sound):
-    """Close raises."""
-
-    def close(self) -> None:
-        raise OSError("already closed")
+faulty("FailingClose", "close", close=lambda env: os.close(-1))
+faulty("ClosedOnce", "close-twice", close=lambda env: vars(env).pop("place"))
 
 
-@fault("close-twice")
-class ClosedOnce(Sound):
-    """A second close raises."""
-
-    closed = False
-
-    def close(self) -> None:
-        if self.closed:
-            raise OSError("already closed")
-        self.closed = True
+def leaking(env: Any) -> None:
+    os.open(os.devnull, os.O_RDONLY)
 
 
-@fault("leaks-descriptors")
-class LeakingDescriptors(Sound):
-    """Each reset opens a file."""
-
-    def reset(self, **arguments: Any) -> Any:
-        os.open(os.devnull, os.O_RDONLY)
-        return super().reset(**arguments)
-
-
-@fault("leaks-descriptors")
-class LeakingInSteps(Sound):
-    """Each step opens a file."""
-
-    def step(self, action: Any) -> Any:
-        os.open(os.devnull, os.O_RDONLY)
-        return super().step(action)
+LeakingDescriptors = faulty(
+    "LeakingDescriptors", "leaks-descriptors", reset=doing("reset", leaking)
+)
+LeakingInSteps = faulty("LeakingInSteps", "leaks-descriptors", step=doing("step", leaking))
+LeakingMemory = faulty("LeakingMemory", "leaks-memory", reset=doing("reset", keeping(40_000)))
+HoardingInSteps = faulty("HoardingInSteps", "leaks-memory", step=doing("step", keeping(20_000)))
 
 
-@fault("leaks-memory")
-class HoardingInSteps(Sound):
-    """Each step keeps an array."""
-
-    def step(self, action: Any) -> Any:
-        vars(self).setdefault("kept", []).append(np.ones(20_000))
-        return super().step(action)
+def waiting(env: Any) -> None:
+    threading.Thread(target=threading.Event().wait, args=(60,), daemon=True).start()
 
 
-@fault("leaks-memory")
-class LeakingMemory(Sound):
-    """Each reset keeps the last episode."""
-
-    def reset(self, **arguments: Any) -> Any:
-        vars(self).setdefault("kept", []).append(np.ones(40_000))
-        return super().reset(**arguments)
-
-
-@fault("leaks-threads", "leaks-memory")
-class LeakingThreads(Sound):
-    """Each reset starts a thread."""
-
-    def reset(self, **arguments: Any) -> Any:
-        threading.Thread(target=threading.Event().wait, args=(60,), daemon=True).start()
-        return super().reset(**arguments)
+faulty("LeakingThreads", "leaks-threads", "leaks-memory", reset=doing("reset", waiting))
 
 
 @fault("leaks-processes")

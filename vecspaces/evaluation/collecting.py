@@ -65,10 +65,10 @@ def collect(
 def _collect(play: Play, ordered: bool) -> Generator[Episode, None, None]:
     """Yield the episodes; closing the generator closes the workers."""
     tracks = Tracks()
-    queue = play.make_queue(play.seeds, tracks=tracks, ahead=2 * play.num_envs if ordered else None)
+    played = play.play(play.seeds, tracks=tracks, ahead=2 * play.num_envs if ordered else None)
     finished: dict[int, Episode] = {}
     due = 0  # the number of the next episode
-    with contextlib.closing(play.play(queue)) as results:
+    with contextlib.closing(played) as results:
         for result in results:
             if not ordered:
                 due = result.episode

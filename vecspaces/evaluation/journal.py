@@ -71,7 +71,7 @@ class Journal:
             header = self._parse_header(lines[0])
             if seeds_are_fresh:
                 self.seeds = header["seeds"]
-            self._check(header, {"arguments": arguments, "seeds": self.seeds})
+            self._check({**header["arguments"], "seed": header["seeds"]}, arguments)
             if len(self.seeds) != len(seeds):
                 raise self._refusal(1)
             for number, line in enumerate(lines[1:], 2):
@@ -164,17 +164,18 @@ class Journal:
             raise self._refusal(number)
         return found
 
-    def _check(self, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    def _check(self, found: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         """Refuse a journal with other arguments; the error names the first one that differs."""
-        for name, wanted in {**expected["arguments"], "seed": expected["seeds"]}.items():
-            found = header["seeds"] if name == "seed" else header["arguments"].get(name)
+        for name, wanted in {**arguments, "seed": self.seeds}.items():
             # Compared as JSON, in which a tuple is a list, and nan equals nan.
-            if json.dumps(found, sort_keys=True) == json.dumps(wanted, sort_keys=True):
+            had = found.get(name)
+            if json.dumps(had, sort_keys=True) == json.dumps(wanted, sort_keys=True):
                 continue
+            differs = f"of {name} {had!r}, and this call has {wanted!r}"
             if name == "seed":
-                differs = f"whose seeds differ from episode {_first(found, wanted)} on"
-            else:
-                differs = f"of {name} {found!r}, and this call has {wanted!r}"
+                pairs = enumerate(zip(found["seed"], wanted, strict=False))
+                first = next((k for k, (one, other) in pairs if one != other), len(wanted))
+                differs = f"whose seeds differ from episode {first} on"
             raise ValueError(
                 f"journal: {self.path} holds episodes of another evaluation, {differs}: name "
                 "another file, or remove it"
@@ -206,12 +207,6 @@ class Journal:
 
 def _identify(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
-
-
-def _first(found: Sequence[int], wanted: Sequence[int]) -> int:
-    """Return the number of the first seed that differs."""
-    pairs = zip(found, wanted, strict=False)
-    return next((k for k, (one, other) in enumerate(pairs) if one != other), len(wanted))
 
 
 def identify(value: Any) -> Any:

@@ -112,24 +112,16 @@ class Play:
             options["num_envs"], options["num_workers"], options["backend"], episodes
         )
 
-    def make_queue(self, seeds: Sequence[int], **given: Any) -> EpisodeQueue:
-        """Return the queue of these episodes; the other arguments are those of `EpisodeQueue`."""
-        return EpisodeQueue(
-            seeds,
-            caller=self._caller,
-            max_episode_steps=self._options["max_episode_steps"],
-            max_retries=self._options["max_retries"],
-            **given,
-        )
+    def play(self, seeds: Sequence[int], **given: Any) -> Generator[EpisodeResult, None, None]:
+        """Yield episodes as they finish, in one environment after the other.
 
-    def play(self, queue: EpisodeQueue) -> Generator[EpisodeResult, None, None]:
-        """Yield the episodes of a queue as they finish, in one environment after the other.
-
-        Closing the generator closes the workers.
+        The other arguments are those of `EpisodeQueue`. Closing the generator closes the workers.
         """
         options, workers = self._options, self._num_workers
+        limits = {name: options[name] for name in ("max_episode_steps", "max_retries")}
+        queue = EpisodeQueue(seeds, caller=self._caller, **limits, **given)
         count = min(self.num_envs, len(queue.waiting))
-        given = {
+        chosen = {
             **(options["vector_kwargs"] or {}),
             "autoreset_mode": "Disabled",
             # With "sync", these have no effect.
@@ -139,8 +131,8 @@ class Play:
             "restart_window": math.inf,
         }
         # Without `step_timeout`, the vector env refuses "restart", and names it in the error.
-        if given.get("on_step_timeout") == "restart" and given.get("step_timeout") is not None:
-            given["on_step_timeout"] = queue.judge
+        if chosen.get("on_step_timeout") == "restart" and chosen.get("step_timeout") is not None:
+            chosen["on_step_timeout"] = queue.judge
         make: Any = make_vec  # of any backend
         first, own = self._factories[0]
         envs = make(
@@ -150,7 +142,7 @@ class Play:
             env_kwargs=options["env_kwargs"],
             wrappers=[*own, partial(_refuse_vector_env, self._caller)],
             agents=options["agents"],
-            vector_kwargs=given,
+            vector_kwargs=chosen,
         )
         with _closing(envs, self._caller):
             recipe = envs.env_fns[0]

@@ -171,11 +171,11 @@ def evaluate(
             file = Journal(journal, arguments, seeds, seeds_are_fresh=options["seed"] is None)
             stack.callback(file.close)
             seeds, finished = file.seeds, file.finished
-        queue = play.make_queue(seeds, waiting=[k for k in range(episodes) if k not in finished])
-        if queue.waiting:
+        waiting = [k for k in range(episodes) if k not in finished]
+        if waiting:
             report: Any = _Lines() if progress is True else progress or (lambda *_: None)
             report(len(finished), episodes * len(named))
-            playing = stack.enter_context(contextlib.closing(play.play(queue)))
+            playing = stack.enter_context(contextlib.closing(play.play(seeds, waiting=waiting)))
             if tasks is not None:
                 stack.enter_context(_naming(tasks, results))
             for one in playing:

@@ -90,7 +90,7 @@ class Tracks:
                 track["results"].append((received.rewards[number], *flags))
             track["observations"].append(snapshot(pick(space, received.observations, number)))
             track["declared"].append(pick_infos(declared, [number]))
-            track["others"].append(snapshot(own[number]))
+            track["others"].append(own[number])  # a copy
 
     def note_actions(self, playing: Sequence[int], actions: Any) -> None:
         """Note a batch of actions, one of each of these episodes."""

@@ -21,106 +21,81 @@ from vecspaces.vector.agents import AgentLayout
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.options import StartMethod
 
+_ADVICE: Mapping[str, Mapping[str, str]] = {
+    "error": {
+        "construction": "make the factory return an environment each time it is called",
+        "died": "find the crash in the environment's native code, or the os._exit",
+        "hangs": "bound the wait in the environment; `step_timeout` bounds it from outside",
+        "raises": "make reset work at any time, and step for every action of the action space",
+        "spaces-differ": "give each environment the same spaces: a batch has one space",
+        "pickling": "open files, sockets and locks in the environment, not in its factory: spawn, "
+        "forkserver (Python's default from 3.14 on) and Ray send the factory to other processes",
+        "start-method": "depend on the seed alone: not on the order of a set, nor on what the "
+        "parent process did",
+        "agent-missing": "return an observation of each agent that acted or is in agents, and a "
+        "reward and flags of each one that acted",
+        "agent-unknown": "name all agents that there can be in possible_agents",
+        "agent-flag": "take an agent out of agents in the step that sets one of its flags",
+        "agent-space": "return the same space each time: it cannot change",
+        "reset-form": "return (observation, info) from reset",
+        "step-form": "return (observation, reward, terminated, truncated, info) from step",
+        "observation": "return what observation_space holds, or widen the space",
+        "reward": "return a finite number",
+        "flag": "return bools: bool(terminated), bool(truncated)",
+        "info": "return a dict with strings as keys and values that can be pickled",
+        "info-space": "return what info_space holds, widen it, or leave the key out of the info",
+        "action-mask": "give a mask as action_space.sample(mask=) takes it, that allows an action "
+        "until the end",
+        "nondeterministic": "draw all random numbers from self.np_random, which reset(seed=...) "
+        "seeds",
+        "global-random": "draw from self.np_random, which is the environment's own",
+        "seed-ignored": "begin reset with super().reset(seed=seed), and use self.np_random",
+        "same-seed": "set all state in reset, so that the episode depends on the seed alone",
+        "unseeded-reset": "seed in reset only if seed is not None, and let the generator go on "
+        "otherwise",
+        "company": "keep all state in the instance: no globals, no class attributes",
+        "bind": "write all of the observation where `bind` said last, in each reset and step: what "
+        "is there is older",
+        "working-directory": "use absolute paths: the working directory may change",
+        "render": "make render return what render_mode requires",
+        "render-company": "draw on a surface of the instance, not of the module or class",
+        "render-changes-episode": "draw nothing from np_random in render",
+        "close": "make close work in every state",
+        "leaks-descriptors": "close the files and sockets that reset or step opens, or open them "
+        "once",
+        "leaks-threads": "end in close, and sooner, the threads that reset or step starts, or "
+        "start them once",
+        "leaks-processes": "end in close, and sooner, the processes that reset or step starts, or "
+        "start them once",
+    },
+    "warning": {
+        "touches-globals": "draw from self.np_random, which is the environment's own",
+        "class-attribute": "set attributes of the instance: the class is shared",
+        "changes-directory": "use absolute paths: the neighbours' relative ones break",
+        "reused-observation": "return a copy; vecspaces copies what it is given, but a replay "
+        "buffer may not",
+        "reused-info": "return a new dict; vecspaces copies it, but others may not",
+        "action-written": "copy the action first: action = np.array(action)",
+        "info-differs": "keep times and identities out of infos, if runs shall be equal",
+        "after-end": "raise, or go on returning what the spaces say",
+        "close-twice": "let a second close do nothing",
+        "leaks-memory": "keep nothing of the steps and episodes that are over",
+    },
+    "note": {
+        "info-missing": "return it, or take it out of info_space: it costs a row in each step",
+        "info-undeclared": "declare it in an info_space, info_space = "
+        "Dict(action_mask=MultiBinary(n)) for one: it travels beside the observations then, as one "
+        "array, and is checked",
+        "render-unavailable": "install what rendering needs, or set MUJOCO_GL=egl",
+        "prints": "use logging: 64 environments print 64 times as much",
+        "uneven-steps": "use send and recv with a batch_size, which do not wait for it",
+    },
+}
 #: For the name of each finding: its severity, and what to do.
-CATALOGUE: Mapping[str, tuple[str, str]] = {
-    "construction": ("error", "make the factory return an environment each time it is called"),
-    "died": ("error", "find the crash in the environment's native code, or the os._exit"),
-    "hangs": ("error", "bound the wait in the environment; `step_timeout` bounds it from outside"),
-    "raises": (
-        "error",
-        "make reset work at any time, and step for every action of the action space",
-    ),
-    "spaces-differ": ("error", "give each environment the same spaces: a batch has one space"),
-    "pickling": (
-        "error",
-        "open files, sockets and locks in the environment, not in its factory: spawn, forkserver "
-        "(Python's default from 3.14 on) and Ray send the factory to other processes",
-    ),
-    "start-method": (
-        "error",
-        "depend on the seed alone: not on the order of a set, nor on what the parent process did",
-    ),
-    "agent-missing": (
-        "error",
-        "return an observation of each agent that acted or is in agents, and a reward and flags of "
-        "each one that acted",
-    ),
-    "agent-unknown": ("error", "name all agents that there can be in possible_agents"),
-    "agent-flag": ("error", "take an agent out of agents in the step that sets one of its flags"),
-    "agent-space": ("error", "return the same space each time: it cannot change"),
-    "reset-form": ("error", "return (observation, info) from reset"),
-    "step-form": ("error", "return (observation, reward, terminated, truncated, info) from step"),
-    "observation": ("error", "return what observation_space holds, or widen the space"),
-    "reward": ("error", "return a finite number"),
-    "flag": ("error", "return bools: bool(terminated), bool(truncated)"),
-    "info": ("error", "return a dict with strings as keys and values that can be pickled"),
-    "info-space": (
-        "error",
-        "return what info_space holds, widen it, or leave the key out of the info",
-    ),
-    "info-missing": (
-        "note",
-        "return it, or take it out of info_space: it costs a row in each step",
-    ),
-    "info-undeclared": (
-        "note",
-        "declare it in an info_space, info_space = Dict(action_mask=MultiBinary(n)) for one: it "
-        "travels beside the observations then, as one array, and is checked",
-    ),
-    "action-mask": (
-        "error",
-        "give a mask as action_space.sample(mask=) takes it, that allows an action until the end",
-    ),
-    "nondeterministic": (
-        "error",
-        "draw all random numbers from self.np_random, which reset(seed=...) seeds",
-    ),
-    "global-random": ("error", "draw from self.np_random, which is the environment's own"),
-    "touches-globals": ("warning", "draw from self.np_random, which is the environment's own"),
-    "seed-ignored": ("error", "begin reset with super().reset(seed=seed), and use self.np_random"),
-    "same-seed": ("error", "set all state in reset, so that the episode depends on the seed alone"),
-    "unseeded-reset": (
-        "error",
-        "seed in reset only if seed is not None, and let the generator go on otherwise",
-    ),
-    "company": ("error", "keep all state in the instance: no globals, no class attributes"),
-    "bind": (
-        "error",
-        "write all of the observation where `bind` said last, in each reset and step: what is "
-        "there is older",
-    ),
-    "class-attribute": ("warning", "set attributes of the instance: the class is shared"),
-    "working-directory": ("error", "use absolute paths: the working directory may change"),
-    "changes-directory": ("warning", "use absolute paths: the neighbours' relative ones break"),
-    "reused-observation": (
-        "warning",
-        "return a copy; vecspaces copies what it is given, but a replay buffer may not",
-    ),
-    "reused-info": ("warning", "return a new dict; vecspaces copies it, but others may not"),
-    "action-written": ("warning", "copy the action first: action = np.array(action)"),
-    "info-differs": ("warning", "keep times and identities out of infos, if runs shall be equal"),
-    "after-end": ("warning", "raise, or go on returning what the spaces say"),
-    "render": ("error", "make render return what render_mode requires"),
-    "render-unavailable": ("note", "install what rendering needs, or set MUJOCO_GL=egl"),
-    "render-company": ("error", "draw on a surface of the instance, not of the module or class"),
-    "render-changes-episode": ("error", "draw nothing from np_random in render"),
-    "close": ("error", "make close work in every state"),
-    "close-twice": ("warning", "let a second close do nothing"),
-    "leaks-descriptors": (
-        "error",
-        "close the files and sockets that reset or step opens, or open them once",
-    ),
-    "leaks-threads": (
-        "error",
-        "end in close, and sooner, the threads that reset or step starts, or start them once",
-    ),
-    "leaks-processes": (
-        "error",
-        "end in close, and sooner, the processes that reset or step starts, or start them once",
-    ),
-    "leaks-memory": ("warning", "keep nothing of the steps and episodes that are over"),
-    "prints": ("note", "use logging: 64 environments print 64 times as much"),
-    "uneven-steps": ("note", "use send and recv with a batch_size, which do not wait for it"),
+CATALOGUE = {
+    name: (severity, advice)
+    for severity, advices in _ADVICE.items()
+    for name, advice in advices.items()
 }
 
 # Findings about values, findings about all results, and findings that prevent all later probes.
@@ -191,7 +166,7 @@ def check_env(
         make_env = adapt_factory(make_env, agents)
     refuse_imports()
     began = time.monotonic()
-    check = _Check(make_env, num_steps, seed, timeout)
+    check = _Check(make_env, num_steps=num_steps, seed=seed, timeout=timeout)
     check.run()
     if agents is not None:  # the adapter's masks, which environments need not have
         check.findings.pop("info-missing", None)
@@ -200,13 +175,10 @@ def check_env(
 
 
 class _Check:
-    """One check: its findings so far."""
+    """One check: its findings so far. The arguments are those of `run_isolated`."""
 
-    def __init__(
-        self, make_env: Callable[..., Any], num_steps: int, seed: int, timeout: float
-    ) -> None:
-        self._make_env, self._seed = make_env, seed
-        self._given: dict[str, Any] = {"seed": seed, "num_steps": num_steps, "timeout": timeout}
+    def __init__(self, make_env: Callable[..., Any], **given: Any) -> None:
+        self._make_env, self._given = make_env, given
         self._fast, self._spawn = start_methods()
         self.findings: dict[str, Finding] = {}
         self.cost: Cost | None = None
@@ -270,26 +242,22 @@ class _Check:
         different = first_difference(alone.trace, other.trace, infos=True)
         if different is None:
             return True
-        where, part = different
-        if part == "info":
-            self._find("info-differs", f"{where}: the info differs between two equal runs")
+        if different.part == "info":
+            self._find("info-differs", f"{different} differs between two equal runs")
             return True
         twin = self._run(probes.replay, _BUDGET, 0)
         if twin.lost:
             return False
         again = first_difference(alone.trace, twin.trace)
         if again is None:
-            self._find("global-random", f"{where}: the {part} depends on the global generators")
-            return False
-        where, part = again
-        if where == "reset 1":
-            message = f"reset(seed={self._seed}) begins different episodes in two processes"
-            self._find("seed-ignored", message)
+            self._find("global-random", f"{different} depends on the global generators")
+        elif again.where == "reset 1":
+            begun = f"reset(seed={self._given['seed']})"
+            self._find("seed-ignored", f"{begun} begins different episodes in two processes")
         else:
-            what = "reset() without a seed, after one with a seed," if "reset" in where else where
-            self._find(
-                "nondeterministic", f"{what}: the {part} differs between two runs of the same seed"
-            )
+            if "reset" in again.where:
+                again = again._replace(where="reset() without a seed, after one with a seed,")
+            self._find("nondeterministic", f"{again} differs between two runs of the same seed")
         return False
 
     def _keep_company(self, trace: list[ResultDigest] | None, changed: list[str]) -> bool:
@@ -304,10 +272,8 @@ class _Check:
                 return None
             if played.failure is not None:
                 return played.failure
-            different = None if trace is None else first_difference(trace, played.trace)
-            if different is None:
-                return None
-            return f"{different[0]}: the {different[1]} is another one than alone"
+            different = first_difference(trace or [], played.trace)
+            return None if different is None else f"{different} is another one than alone"
 
         if differs("siblings", "random", "directory") is None:
             return trace is not None
@@ -322,9 +288,8 @@ class _Check:
                 continue  # the seven others also draw from them
             message = differs(neighbours)
             if message is not None:
-                hint = ""
-                if changed and name == "company":
-                    hint = f" (it changes {', '.join(changed)})"
+                changes = changed and name == "company"
+                hint = f" (it changes {', '.join(changed)})" if changes else ""
                 self._find(name, f"{where}, {message}{hint}")
         if known == self.findings.keys():
             self._find("company", "beside others that use global state, its episode is another one")
@@ -340,8 +305,7 @@ class _Check:
             return
         different = first_difference(trace, played.trace)
         if different is not None:
-            where, part = different
-            message = f"{where}: the {part} differs between processes started by fork and by spawn"
+            message = f"{different} differs between processes started by fork and by spawn"
             self._find("start-method", message)
 
     # ------------------------------------------------------------------ rendering
@@ -361,11 +325,9 @@ class _Check:
                 self._find(name, message)
             if alone.failure is not None or not alone.extra["frames"]:
                 continue
-            different = None if trace is None else first_difference(trace, alone.trace)
+            different = first_difference(trace or [], alone.trace)
             if different is not None:
-                message = (
-                    f"{different[0]}: the {different[1]} is another one where render is called"
-                )
+                message = f"{different} is another one where render is called"
                 self._find("render-changes-episode", message)
                 continue
             now = time.monotonic()

@@ -108,26 +108,21 @@ class Fault:
     where: str
     trigger: Path
 
-    def run(self, where: str) -> bool:
-        """Let the fault occur once, if it is armed; return whether a value must be invalid."""
+    def run(self, where: str) -> str | None:
+        """Let the fault occur once, if it is armed; return its kind if a value must be invalid."""
         if where != self.where:
-            return False
+            return None
         try:
             self.trigger.unlink()
         except FileNotFoundError:
-            return False
+            return None
         if self.kind == GATE:
             self.trigger.with_name("gate").read_bytes()
-            return False
-        if self.kind not in FAULTS:
-            return True
-        FAULTS[self.kind]()
-        return False
-
-
-def good_observation(index: int, draw: float, steps: int) -> dict[str, Any]:
-    """Return an observation of `FaultyEnv`."""
-    return {"place": np.array([index, draw, steps], dtype=np.float32), "phase": steps % 5}
+        elif self.kind in FAULTS:
+            FAULTS[self.kind]()
+        else:
+            return self.kind
+        return None
 
 
 #: Observations outside of their space: how each is made, and what the error's message names.
@@ -195,20 +190,15 @@ class FaultyEnv(Env[Any, Any]):
     action_space = Discrete(3)
 
     def __init__(self, index: int, fault: Fault | None = None, episode: int = 4) -> None:
-        self.index = index
-        self._fault = fault
-        self._episode = episode
-        self._steps = 0
-        self._strength = 7
+        self.index, self._fault, self._episode = index, fault, episode
+        self._steps, self._strength = 0, 7
 
     def _run_fault(self, where: str) -> str | None:
-        """Let the fault occur here; return its kind if it is an invalid value."""
-        if self._fault is not None and self._fault.run(where):
-            return self._fault.kind
-        return None
+        return None if self._fault is None else self._fault.run(where)
 
     def _observe(self, invalid: str | None) -> Any:
-        good = good_observation(self.index, self.np_random.random(), self._steps)
+        place = np.array([self.index, self.np_random.random(), self._steps], np.float32)
+        good = {"place": place, "phase": self._steps % 5}
         return INVALID_OBSERVATIONS[invalid][0](good) if invalid in INVALID_OBSERVATIONS else good
 
     def _inform(self, invalid: str | None) -> Any:

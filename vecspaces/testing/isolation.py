@@ -149,17 +149,17 @@ def run_isolated(
             )
             envs.call_async(probe, *args)
             return _wait(envs, notes, timeout)
-        except StepTimeoutError as error:
+        except (StepTimeoutError, WorkerDiedError) as error:
             steps, doing = _read(notes)
-            message = f"{doing} did not end within {timeout:g} s{_show_line(error.stack)}"
-            return Played([], {"hangs": message}, message, True, steps)
-        except WorkerDiedError as error:
-            steps, doing = _read(notes)
-            if doing == _START and error.exitcode == _UNGUARDED_CODE:
+            if isinstance(error, StepTimeoutError):
+                name, message = "hangs", f"{doing} did not end within {timeout:g} s"
+            elif doing == _START and error.exitcode == _UNGUARDED_CODE:
                 raise RuntimeError(_UNGUARDED) from None
-            how = error.signal or f"exit code {error.exitcode}"
-            message = f"its process ended in {doing} ({how}){_show_line(error.stack)}"
-            return Played([], {"died": message}, message, True, steps)
+            else:
+                how = error.signal or f"exit code {error.exitcode}"
+                name, message = "died", f"its process ended in {doing} ({how})"
+            message += _show_line(error.stack)
+            return Played([], {name: message}, message, True, steps)
         except Exception as error:  # at the start of a process: an error of pickling
             message = f"{type(error).__name__}: {error}"
             return Played([], {"raises": message}, message, True)

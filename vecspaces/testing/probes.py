@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import functools
 import gc
-import itertools
 import multiprocessing
 import os
 import random
@@ -17,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -36,6 +35,13 @@ _RESETS = 300
 _RESETS_ALONE = 60
 _FRAMES = 20
 _TIMED_STEPS = 2000
+# Modules and packages whose classes belong to no environment.
+_LIBRARIES = {
+    *("builtins", "typing", "abc", "vecspaces"),
+    *("gymnasium.core", "gymnasium.utils.record_constructor"),
+}
+# The types of class attributes that are compared.
+_DATA = (int, float, str, bytes, list, dict, tuple, set, np.ndarray, np.generic, type(None))
 
 Args = ParamSpec("Args")
 Item = TypeVar("Item")
@@ -154,20 +160,13 @@ def _read_classes(env: Any) -> dict[str, bytes]:
     layer = env
     while layer is not None:
         for kind in type(layer).__mro__:
-            if kind.__module__.partition(".")[0] in ("builtins", "typing", "abc", "vecspaces"):
-                continue
-            if kind.__module__ in ("gymnasium.core", "gymnasium.utils.record_constructor"):
+            if {kind.__module__, kind.__module__.partition(".")[0]} & _LIBRARIES:
                 continue
             for name, value in vars(kind).items():
-                if not name.startswith("__") and not name.startswith("_abc") and _is_data(value):
+                if not name.startswith(("__", "_abc")) and isinstance(value, _DATA):
                     found[f"{kind.__name__}.{name}"] = digest(value)
         layer = vars(layer).get("env") if hasattr(layer, "__dict__") else None
     return found
-
-
-def _is_data(value: Any) -> bool:
-    plain = (int, float, str, bytes, bool, list, dict, tuple, set, np.ndarray, np.generic)
-    return value is None or isinstance(value, plain)
 
 
 # ---------------------------------------------------------------------- seeds
@@ -378,7 +377,7 @@ def use_up(host: ProbeHost, played: Played, budget: float) -> None:
     base, threads = _resources(), threading.active_count()
     env = _build(host).env
     recorder, seed = _record(host, env), host.seed
-    marks: list[_Mark] = []
+    marks: list[dict[str, float]] = []
     steps, ends = 0, time.perf_counter() + budget
     for count in range(1, _RESETS + 1):
         recorder.reset(seed + count, f"reset {count} of {_RESETS}")
@@ -389,7 +388,7 @@ def use_up(host: ProbeHost, played: Played, budget: float) -> None:
         recorder.trace.clear()
         late = time.perf_counter() > ends
         if late or count in (10, _RESETS // 3, 2 * _RESETS // 3, _RESETS):
-            marks.append(_Mark(count, steps, _resources()))
+            marks.append({"resets": count, "steps": steps, **_resources()})
         if late:
             break
     grown = _find_growth(marks)
@@ -418,46 +417,28 @@ def use_up(host: ProbeHost, played: Played, budget: float) -> None:
             played.findings.setdefault(f"leaks-{name}", found)
 
 
-class _Mark(NamedTuple):
-    """The resources of the process after some resets and steps."""
-
-    resets: int
-    steps: int
-    resources: dict[str, float]
-
-
-def _find_growth(marks: list[_Mark]) -> dict[str, float]:
+def _find_growth(marks: list[dict[str, float]]) -> dict[str, float]:
     """Return the growth per reset between the marks, the first of which follows a warm-up."""
     found: dict[str, float] = {}
-    if len(marks) < 2:
-        return found
-    first, last = marks[0], marks[-1]
-    resets = last.resets - first.resets
+    resets = marks[-1]["resets"] - marks[0]["resets"]
     for name in ("descriptors", "threads", "processes"):
-        grown = last.resources[name] - first.resources[name]
+        grown = marks[-1][name] - marks[0][name]
         if resets >= 5 and grown >= max(5, resets // 4):
             found[name] = grown / resets
-    grown_each = [
-        (two.resources["memory"] - one.resources["memory"], two.resets - one.resets)
-        for one, two in itertools.pairwise(marks[1:])
-    ]
     # Each third must have grown, by a megabyte and by ten kilobytes per reset.
-    if len(grown_each) >= 2 and all(
-        size > max(2**20, 10_000 * resets) for size, resets in grown_each
-    ):
-        sizes, counts = zip(*grown_each, strict=True)
-        found["memory"] = sum(sizes) / sum(counts)
+    sizes, counts = (np.diff([mark[name] for mark in marks[1:]]) for name in ("memory", "resets"))
+    if len(sizes) >= 2 and (sizes > np.maximum(2**20, 10_000 * counts)).all():
+        found["memory"] = sizes.sum() / counts.sum()
     return found
 
 
 def _report_growth(
-    played: Played, marks: list[_Mark], grown: dict[str, float], alone: dict[str, float]
+    played: Played, marks: list[dict[str, float]], grown: dict[str, float], alone: dict[str, float]
 ) -> None:
     """Report growth with its cause: steps, if resets alone cause less than half of it."""
-    resets, steps = marks[-1].resets - marks[0].resets, marks[-1].steps - marks[0].steps
+    resets, steps = (marks[-1][name] - marks[0][name] for name in ("resets", "steps"))
     for name, each in grown.items():
-        is_step = alone[name] < each / 2
-        count, kind = (steps, "step") if is_step else (resets, "reset")
+        count, kind = (steps, "step") if alone[name] < each / 2 else (resets, "reset")
         if name == "memory":
             found = f"{each * resets / count / 1000:,.0f} kB more memory in each {kind}"
         else:

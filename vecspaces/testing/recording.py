@@ -269,11 +269,9 @@ class DeclaredInfos:
 
 
 def _has(info: Any, path: Path) -> bool:
-    for key in path:
-        if not isinstance(info, Mapping) or key not in info:
-            return False
-        info = info[key]
-    return True
+    if not path:
+        return True
+    return isinstance(info, Mapping) and path[0] in info and _has(info[path[0]], path[1:])
 
 
 def _any(terminated: Any, truncated: Any) -> bool:
@@ -283,10 +281,20 @@ def _any(terminated: Any, truncated: Any) -> bool:
         return True
 
 
+class Difference(NamedTuple):
+    """Where two traces differ first, and in which part of a result."""
+
+    where: str
+    part: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: the {self.part}"
+
+
 def first_difference(
     one: list[ResultDigest], other: list[ResultDigest], *, infos: bool = False
-) -> tuple[str, str] | None:
-    """Return the place and part of the first difference; None if one trace begins the other.
+) -> Difference | None:
+    """Return the first difference; None if one trace begins the other.
 
     Infos are compared only with `infos`, and last, because some contain the time.
     """
@@ -294,5 +302,5 @@ def first_difference(
         for mine, theirs in zip(one, other, strict=False):
             for part in parts:
                 if getattr(mine, part) != getattr(theirs, part):
-                    return mine.where, "reward or a flag" if part == "outcome" else part
+                    return Difference(mine.where, "reward or a flag" if part == "outcome" else part)
     return None

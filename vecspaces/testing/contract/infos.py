@@ -40,7 +40,7 @@ class InfosContract(Part):
     def test_infos_are_arrays_with_masks(self) -> None:
         env_fns = [partial(Ledger, 0), partial(Ledger, 1, talks=False), partial(Ledger, 2)]
         with self.begun(env_fns) as envs:
-            infos = envs.step([0, 0, 0])[4]
+            infos = infos_of(envs)
             assert_same_infos(
                 infos,
                 {
@@ -55,11 +55,8 @@ class InfosContract(Part):
                 {},
                 {"time": 1, "of": {"number": 2}},
             ]
-
-    def test_empty_infos_are_an_empty_dict(self) -> None:
         with self.make(ledgers(2, talks=False)) as envs:
-            assert envs.reset(seed=0)[1] == {}
-            assert envs.step([0, 0])[4] == {}
+            assert (envs.reset(seed=0)[1], infos_of(envs)) == ({}, {})
 
     def test_numbers_are_promoted_and_other_values_are_objects(self) -> None:
         numbers, others = [1, 1.75, True, 0], ["text", None, [1, 2], np.bool_(True)]
@@ -86,16 +83,6 @@ class InfosContract(Part):
 
     # ------------------------------------------------------------------ infos with a space
 
-    @pytest.mark.parametrize("mode", MODES)
-    def test_declared_infos_are_those_of_no_info_space(self, mode: AutoresetMode) -> None:
-        with (
-            self.make(informing(3, True), autoreset_mode=mode) as envs,
-            SyncVectorEnv(informing(3, False), autoreset_mode=mode) as reference,
-        ):
-            assert envs.info_space == INFO_SPACE
-            assert reference.info_space is None
-            assert_same_run(envs, reference)
-
     @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
     def test_declared_infos_of_some_environments(self, mode: Any) -> None:
         with (
@@ -118,16 +105,17 @@ class InfosContract(Part):
             assert_same_infos(envs.recv(2).infos, reference.recv(2).infos)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_declared_infos_of_vector_envs_as_environments(self, mode: AutoresetMode) -> None:
+    def test_declared_infos_are_those_of_no_info_space(self, mode: AutoresetMode) -> None:
         def factories(declares: bool) -> list[Any]:
-            one = informing(2, declares)[1]
-            three = informing(3, declares)
-            return [partial(SyncVectorEnv, three, autoreset_mode=mode), one]
+            one, other, _ = three = informing(3, declares)
+            return [partial(SyncVectorEnv, three, autoreset_mode=mode), one, other]
 
         with (
             self.make(factories(True), autoreset_mode=mode) as envs,
             SyncVectorEnv(factories(False), autoreset_mode=mode) as reference,
         ):
+            assert envs.info_space == INFO_SPACE
+            assert reference.info_space is None
             assert_same_run(envs, reference)
 
     def test_an_info_space_given_to_the_vector_env_replaces_that_of_environments(self) -> None:

@@ -42,7 +42,3 @@ class MembersContract(Part):
                     assert_identical(ours[:3], theirs)
                 if "sum" in expected[4]:
                     assert_identical(found[4]["sum"][:3], expected[4]["sum"])
-
-    def test_a_vector_env_in_another_mode_is_refused(self) -> None:
-        with pytest.raises(ValueError, match=r"NEXT_STEP.*SAME_STEP"):
-            self.make([partial(ledger_vector, 0, 2)], autoreset_mode="SameStep")

@@ -20,10 +20,12 @@ from vecspaces.errors import (
     WorkerDiedError,
     WorkerError,
 )
+from vecspaces.spaces.batch_values import pick
 from vecspaces.testing.compare import assert_identical
 from vecspaces.testing.contract.comparing import MODES, Part, assert_same_step
 from vecspaces.testing.faulty_envs import Factory, FaultyEnv, arm, built, factories
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
+from vecspaces.vector.utils import concatenate
 
 ACTIONS = np.array([0, 1, 2, 1])
 LOST, KEPT = [2, 3], [0, 1]
@@ -65,17 +67,9 @@ def respawned(row: int, count: int = 1) -> tuple[FaultyEnv, Any]:
     return env, env.reset(seed=restart_seed(5 + row, count))[0]
 
 
-def take(batch: Any, rows: Any) -> Any:
-    """Return some rows of a batch."""
-    return {key: value[rows] for key, value in batch.items()}
-
-
-def stack(observations: Any) -> Any:
-    """Return a batch."""
-    return {
-        "phase": np.array([one["phase"] for one in observations], np.int64),
-        "place": np.stack([one["place"] for one in observations]),
-    }
+# Rows of a batch of observations, and the batch of some observations.
+take = partial(pick, FaultyEnv.observation_space)
+stack = partial(concatenate, FaultyEnv.observation_space, out=None)
 
 
 def assert_others_unchanged(result: Any, expected: Any) -> None:
