@@ -54,6 +54,14 @@ def as_arrays(env: Any, result: Any) -> Any:
     return observations, {agent: np.array([own]) for agent, own in rewards.items()}, *rest
 
 
+def use_again(env: Any, result: Any) -> Any:
+    """Return observations in arrays of which the environment has one per agent."""
+    own = vars(env).setdefault("own", {})
+    for agent, observation in result[0].items():
+        own.setdefault(agent, np.empty(4))[:] = observation
+    return {agent: own[agent] for agent in result[0]}, *result[1:]
+
+
 OTHER = spaces.Dict(other=spaces.Box(0, 1, (2,)))
 AGE = spaces.Dict(age=spaces.Box(0, 9, (), np.int64), alive=spaces.MultiBinary(()))
 MASKED: Any = partial(Crowd, masks="infos")
@@ -70,6 +78,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "other info": (Crowd, {"info_space": OTHER}),
     "less info": (Crowd, {"info_space": AGE}),
     "arrays as rewards": (partial(Changed, Steady, as_arrays), {}),
+    "arrays used again": (partial(Changed, Crowd, use_again, use_again), {}),
     "all end at once": (partial(Crowd, length=1), {}),
     "one agent": (partial(Crowd, 1), {"agents": "dict", "state": True}),
     "two agents": (partial(Crowd, 2), {"agents": "dict", "state": True}),

@@ -76,8 +76,8 @@ class Crowd:
         return (
             self._observe(seen),
             {agent: number[agent] + 0.25 * self.time for agent in before},
-            {agent: agent in gone and number[agent] % 2 == 0 for agent in before},
-            {agent: agent in gone and number[agent] % 2 == 1 for agent in before},
+            {agent: agent in gone and (number[agent] + self.time) % 2 == 0 for agent in before},
+            {agent: agent in gone and (number[agent] + self.time) % 2 == 1 for agent in before},
             self._infos(seen),
         )
 
