@@ -12,7 +12,7 @@ import pytest
 
 from tests.adapters.bare_loops import play
 from tests.crosses import diagonal
-from tests.envs.agents import Changed, Crowd, give
+from tests.envs.agents import Changed, Crowd, Steady, give
 from vecspaces import evaluate, make_vec, spaces
 from vecspaces.adapters.pettingzoo import as_env, as_vector_env
 from vecspaces.errors import InvalidActionError, InvalidInfoError, ResetNeededError
@@ -364,11 +364,6 @@ def add(env: Any, result: Any) -> Any:
     return result
 
 
-def keep(env: Any, result: Any) -> Any:
-    env.agents = list(env.possible_agents)
-    return result
-
-
 def widen(env: Any, result: Any) -> Any:
     env.observation_space = lambda agent: spaces.Box(-9, 9, (9,))
     return result
@@ -392,7 +387,14 @@ BREACHES: list[tuple[dict[str, Any], str, str | None]] = [
         "agent 'white' of crowd has rewards, and is not among possible_agents",
         "agent-unknown",
     ),
-    ({"step": keep}, "agent '.*' of crowd has a flag, and is among agents still", "agent-flag"),
+    *(
+        (
+            {"make": Steady, "step": partial(give, part, True)},  # else a plain step
+            "agent 'blue_0' of crowd has a flag, and is among agents still",
+            "agent-flag",
+        )
+        for part in (2, 3)
+    ),
     ({"reset": widen}, "has another observation space than before", "agent-space"),
     ({"step": vanish}, "left without a flag: an agent leaves agents in the step", None),
     ({"reset": leave}, "has no agents after reset", None),
@@ -420,7 +422,9 @@ BREACHES: list[tuple[dict[str, Any], str, str | None]] = [
 @pytest.mark.parametrize(("changes", "message"), [one[:2] for one in BREACHES])
 def test_a_breach_is_an_error_that_names_the_agent(changes: Any, message: str, layout: Any) -> None:
     """And again after a reset, which builds the environment anew."""
-    with make_vec([Crowd, partial(Changed, Crowd, **changes)], agents=layout, **SYNC) as envs:
+    with make_vec(
+        [Crowd, partial(Changed, **{"make": Crowd, **changes})], agents=layout, **SYNC
+    ) as envs:
         for _ in range(2):
             with pytest.raises((TypeError, ValueError, InvalidInfoError), match=message):
                 envs.reset(seed=1)
@@ -433,7 +437,7 @@ def test_check_env_names_breaches_of_the_contract(
     breach: Any, layout: Any, in_process: None
 ) -> None:
     changes, _, finding = breach
-    report = check_env(partial(Changed, Crowd, **changes), agents=layout, num_steps=40)
+    report = check_env(partial(Changed, **{"make": Crowd, **changes}), agents=layout, num_steps=40)
     found = [one.name for one in report.findings if one.severity == "error"]
     assert found == ([finding] if finding else [])
 
