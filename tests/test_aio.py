@@ -685,7 +685,7 @@ async def test_calls_that_are_refused(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_another_loop_or_thread_is_refused() -> None:
+async def test_another_loop_or_thread_and_no_loop_are_refused() -> None:
     async def elsewhere(env: PoolEnv, pool: Pool) -> None:
         for call in (env.reset, pool.acquire().__aenter__, pool.aclose):
             with pytest.raises(RuntimeError, match="another one, or another thread"):
@@ -695,10 +695,6 @@ async def test_another_loop_or_thread_is_refused() -> None:
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, elsewhere(env, pool)).result()
         await env.reset()
-
-
-@in_loop
-async def test_a_pool_is_entered_first_and_once() -> None:
     pool = Pool(Ledger, 1)
     with pytest.raises(RuntimeError, match="enter `async with pool` first"):
         async with pool.acquire():

@@ -147,8 +147,3 @@ def test_actors_are_replaced_between_episodes(mode: str, cluster: Cluster, tmp_p
         replaced = envs.stats().recycled_after.tolist()
         assert replaced == ([2, 1] if mode == "SameStep" else [1, 1])
         assert len(notes(tmp_path, "closed")) == sum(replaced)
-
-
-def test_the_memory_of_actors_cannot_be_read(cluster: Cluster) -> None:
-    with pytest.raises(ValueError, match="recycle_memory needs workers whose memory can be read"):
-        RayVectorEnv([Ledger], num_workers=1, recycle_memory=10**9)
