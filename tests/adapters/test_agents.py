@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.adapters.bare_loops import check_rows, loop, play, row
+from tests.adapters.bare_loops import play, row
 from tests.crosses import diagonal
 from tests.envs.agents import Changed, Crowd, Steady, die
-from tests.features import pick
-from vecspaces import make_vec, sample_actions, spaces
+from tests.features import Column
+from vecspaces import make_vec, spaces
 from vecspaces.adapters.pettingzoo import as_env, as_vector_env
 from vecspaces.env import Env
 from vecspaces.errors import (
@@ -160,59 +159,61 @@ def test_a_fault_in_a_plain_step(how: str, kind: Any, where: str) -> None:
 # ---------------------------------------------------------------------- streams and parts
 
 
-def follow(mode: AutoresetMode, turns: Iterator[Any]) -> None:
-    """Step whole environments in any order, and compare each with its bare loop."""
-    crowds, chosen = [Steady() for _ in range(3)], dict[int, Any]()
-
-    def actions(n: int) -> Iterator[Any]:
-        while True:
-            yield chosen[n]
-
-    loops = [loop(crowd, 5 + n, mode, actions(n)) for n, crowd in enumerate(crowds)]
-    for each in loops:
-        next(each)
-    for env_ids, given, (*arrays, infos) in turns:
-        order = np.argsort(env_ids)
-        result = *(array[order] for array in arrays), pick(infos, order)
-        for place, n in enumerate(np.unique(env_ids // 3)):
-            rows = order[3 * place : 3 * place + 3]
-            assert env_ids[rows].tolist() == [3 * n, 3 * n + 1, 3 * n + 2]
-            chosen[int(n)] = given[rows]
-            check_rows(crowds[n], next(loops[n]), place, result)
+def actions_at(turn: int, rows: Any) -> Any:
+    """Actions that differ from row to row, environment to environment, and step to step."""
+    return (rows + rows // 3 + turn * (1 + rows % 2)) % 3
 
 
-def stream(envs: Any, rng: np.random.Generator) -> Iterator[Any]:
-    """Send each environment its actions, as soon as it is ready."""
-    envs.recv()
-    waiting = {n: rng.integers(3, size=3) for n in range(3)}
-    for n, actions in waiting.items():
-        envs.send(actions, np.arange(3) + 3 * n)
-    for _ in range(40):
-        *result, env_ids = envs.recv(3)
-        n = env_ids[0] // 3
-        yield env_ids, waiting[n], result
-        waiting[n] = rng.integers(3, size=3)
-        envs.send(waiting[n], env_ids)
+class Parts(Column):
+    """Environments in any order, whose rows are in any order, and sometimes all at once."""
+
+    def play(self, envs: Any, *arguments: Any, **options: Any) -> list[list[Any]]:
+        self.turn, self.rng = 0, np.random.default_rng(2)
+        return super().play(envs, *arguments, **options)
+
+    def step(self, envs: Any, given: Any) -> Any:
+        self.turn += 1
+        every = np.arange(envs.num_envs)
+        if self.turn % 3 == 0:  # plain steps of all lie between those of some
+            return [(every, envs.step(actions_at(self.turn, every)))]
+        some = np.isin(every // 3, self.rng.permutation(len(every) // 3)[: self.turn % 3])
+        parts = [self.rng.permutation(every[each]) for each in (some, ~some)]
+        return self.take(envs, parts)
+
+    def take(self, envs: Any, parts: Any) -> Any:
+        return [(ids, envs.step(actions_at(self.turn, ids), env_ids=ids)) for ids in parts]
 
 
-def step_some(envs: Any, rng: np.random.Generator) -> Iterator[Any]:
-    """Step some environments, whose rows need not be in order, and sometimes all in order."""
-    for turn in range(40):
-        chosen = rng.permutation(3)[: 1 + turn % 3]
-        env_ids = rng.permutation(np.flatnonzero(np.isin(np.arange(9) // 3, chosen)))
-        actions = rng.integers(3, size=len(env_ids))
-        if len(chosen) == 3 and turn % 2:  # plain steps of all lie between those of some
-            env_ids = np.arange(9)
-            yield env_ids, actions, envs.step(actions)
-        else:
-            yield env_ids, actions, envs.step(actions, env_ids=env_ids)
+class StreamedParts(Parts):
+    """The same, sent, and received environment by environment as they are ready."""
+
+    def take(self, envs: Any, parts: Any) -> Any:
+        for ids in parts:
+            envs.send(actions_at(self.turn, ids), ids)
+        received = [envs.recv(3) for _ in range(envs.num_envs // 3)]
+        return [(each.env_ids, each[:5]) for each in received]
 
 
-@diagonal(turns=[stream, step_some], mode=[NEXT, SAME], backend=BACKENDS)
-def test_parts_equal_bare_loops(turns: Any, mode: AutoresetMode, backend: Any) -> None:
-    with make_vec(Steady, 3, agents="rows", autoreset_mode=mode, **backend) as envs:
-        envs.reset(seed=5)
-        follow(mode, turns(envs, np.random.default_rng(2)))
+class Whole(Parts):
+    """All environments at once."""
+
+    def take(self, envs: Any, parts: Any) -> Any:
+        every = np.arange(envs.num_envs)
+        return [(every, envs.step(actions_at(self.turn, every)))]
+
+
+@diagonal(column=[Parts, StreamedParts], mode=[NEXT, SAME], backend=BACKENDS)
+def test_parts_equal_steps_of_all(column: Any, mode: AutoresetMode, backend: Any) -> None:
+    arguments: Any = {"agents": "rows", "autoreset_mode": mode}
+    with (
+        make_vec(Steady, 3, **arguments, **backend) as envs,
+        make_vec(Steady, 3, **arguments, backend="sync") as reference,
+    ):
+        shown, expected = (
+            each.play(of, lambda infos, rows: None, steps=40)
+            for each, of in ((column(), envs), (Whole(), reference))
+        )
+        np.testing.assert_equal(shown, expected)
 
 
 def test_disabled_refuses_steps_after_the_end_and_parts_of_an_environment() -> None:
@@ -482,9 +483,6 @@ def test_plain_steps_go_on_after_a_restart_and_a_replacement(tmp_path: Path) -> 
         assert infos["episode_over"].tolist() == [True] * 3 + [False] * 6
 
 
-# ---------------------------------------------------------------------- actions
-
-
 def test_agents_that_a_reset_brings_back_are_validated_without_an_info_space() -> None:
     with make_vec(Tag, agents="rows", backend="sync", validate=True,
                   info_space=spaces.Dict()) as envs:  # fmt: skip
@@ -497,18 +495,3 @@ def test_agents_that_a_reset_brings_back_are_validated_without_an_info_space() -
         envs.reset()
         with pytest.raises(InvalidActionError, match="environment 0"):
             envs.step(invalid)
-
-
-def test_random_actions_lie_within_the_masks() -> None:
-    class Strict(Crowd):
-        def step(self, actions: dict[str, Any]) -> Any:
-            for agent, action in actions.items():
-                assert self._mask(self.possible_agents.index(agent))[action]
-            return super().step(actions)
-
-    with make_vec(partial(Strict, masks="infos"), 3, agents="rows", backend="sync") as envs:
-        _, infos = envs.reset(seed=1)
-        rng = np.random.default_rng(0)
-        for _ in range(30):
-            actions = sample_actions(envs.single_action_space, envs.num_envs, infos, rng=rng)
-            *_, infos = envs.step(actions)

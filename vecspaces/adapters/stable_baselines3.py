@@ -469,15 +469,12 @@ class ThroughputCallback(_callbacks.BaseCallback):  # type: ignore[misc]  # SB3 
         self._interval = check_seconds("interval", interval, zero=True)
 
     def _on_training_start(self) -> None:
-        vec_env = self.training_env
-        while not isinstance(vec_env, VecspacesVecEnv):
-            inner = getattr(vec_env, "venv", None)
-            if inner is None:
-                raise TypeError(
-                    "ThroughputCallback: expected an algorithm that steps a VecspacesVecEnv, found "
-                    f"{name_type(vec_env)}"
-                )
-            vec_env = inner
+        vec_env = getattr(self.training_env, "unwrapped", self.training_env)
+        if not isinstance(vec_env, VecspacesVecEnv):
+            raise TypeError(
+                "ThroughputCallback: expected an algorithm that steps a VecspacesVecEnv, found "
+                f"{name_type(vec_env)}"
+            )
         self._stats = vec_env.vector_env.stats
         self._stats()  # raises without `stats=True`
         self._returns: list[float] = []

@@ -259,25 +259,20 @@ def test_whole_actors_of_processes_stream() -> None:
 # ---------------------------------------------------------------------- the end
 
 
-def test_close_ends_actors_and_the_processes_in_them() -> None:
-    envs = RayVectorEnv(ledgers(3), num_workers=1, processes_per_actor=2)
-    processes = {*envs.call("process"), *envs.call(parent_of)}
-    assert len(processes) == 3
-    envs.reset(seed=0)
-    envs.close()
-    assert_gone(processes)
-
-
-@pytest.mark.full
-def test_the_processes_of_an_actor_that_is_killed_end_with_it() -> None:
-    with RayVectorEnv(ledgers(2), num_workers=1, processes_per_actor=2) as envs:
+@pytest.mark.parametrize("is_killed", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_the_processes_of_an_actor_end_with_it(is_killed: bool) -> None:
+    """The actor ends by `close`, or is killed."""
+    with RayVectorEnv(ledgers(3), num_workers=1, processes_per_actor=2) as envs:
         envs.reset(seed=0)
         processes = {*envs.call("process"), *envs.call(parent_of)}
-        os.kill(envs.call(parent_of)[0], signal.SIGKILL)
-        assert_gone(processes)
-        with pytest.raises(WorkerDiedError):
-            envs.step([0, 0])
-        envs.reset(seed=0)
+        assert len(processes) == 3
+        if is_killed:
+            os.kill(envs.call(parent_of)[0], signal.SIGKILL)
+            assert_gone(processes)
+            with pytest.raises(WorkerDiedError):
+                envs.step([0] * 3)
+            envs.reset(seed=0)
+    assert_gone(processes)
 
 
 def parent_of(env: Any) -> int:
