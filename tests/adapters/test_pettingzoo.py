@@ -310,7 +310,9 @@ def test_stable_baselines3() -> None:
                 vec_env.step([0] * 6)
         vec_env.close()
         kept = as_vec_env(make_vec(Crowd, 2, autoreset_mode=mode, **arguments), dead_rows="keep")
+        kept.set_options([{"a": 1}] * 3 + [{"a": 2}] * 3)  # of the first agents
         kept.reset()
+        assert [one[-1]["a"] for one in kept.get_attr("options")] == [1, 1, 1, 2, 2, 2]
         assert sum(kept.step([0] * 6)[2].sum() for _ in range(30)) > 6
         kept.close()
 
