@@ -311,7 +311,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         if indices is None:
             return list(rows)
         if isinstance(indices, (int, np.integer)):
-            return [rows[int(indices)]]
+            indices = [int(indices)]
         return [rows[int(index)] for index in indices]
 
 
