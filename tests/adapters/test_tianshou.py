@@ -13,7 +13,7 @@ import pytest
 
 from tests.adapters.course import DICT, Course
 from tests.compare import assert_identical
-from tests.envs import Sampler
+from tests.envs import Patient, Sampler
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.errors import AlreadyPendingCallError, ClosedEnvironmentError, ResetNeededError
@@ -174,6 +174,15 @@ def test_steps_of_some_return_those_that_are_ready(constructor: Any, arguments: 
         assert sorted(i["env_id"] for i in envs.step(None, id=busy)[4]) == sorted(busy)
     assert envs.waiting_id == [] and envs.ready_id == [0, 1, 2, 3]
     assert_identical(envs.reset(seed=0)[0], first)
+    envs.close()
+
+
+def test_a_step_returns_at_least_one_after_its_timeout() -> None:
+    env_fns = [partial(Patient, number) for number in range(2)]
+    envs = VectorEnv(env_fns, timeout=0.001, num_workers=2)
+    envs.reset(seed=0)
+    ready = [info["env_id"] for info in envs.step([30, 300])[4]]  # milliseconds
+    assert ready and sorted(ready + envs.waiting_id) == [0, 1]
     envs.close()
 
 
