@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,8 @@ import pytest
 
 from tests.adapters.course import DICT, Course
 from tests.compare import assert_identical
-from tests.envs import Patient, Sampler
+from tests.envs import Gated, Patient, Sampler
+from tests.vector.bounds import overrun
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.errors import AlreadyPendingCallError, ClosedEnvironmentError, ResetNeededError
@@ -177,12 +179,22 @@ def test_steps_of_some_return_those_that_are_ready(constructor: Any, arguments: 
     envs.close()
 
 
-def test_a_step_returns_at_least_one_after_its_timeout() -> None:
-    env_fns = [partial(Patient, number) for number in range(2)]
-    envs = VectorEnv(env_fns, timeout=0.001, num_workers=2)
+def test_a_step_returns_those_that_are_ready_after_its_timeout(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    env_fns = [partial(Gated, gate, number) for number in range(3)]
+    envs = VectorEnv(env_fns, timeout=overrun(0.2), num_workers=3)
+    envs.reset(seed=0)
+    ready = [info["env_id"] for info in envs.step([4, 0, 0])[4]]  # the first one waits
+    assert sorted(ready) == [1, 2] and envs.waiting_id == [0]
+    gate.touch()
+    envs.step(None, [0])
+    envs.close()
+    envs = VectorEnv(
+        [partial(Patient, number) for number in range(2)], timeout=0.001, num_workers=2
+    )
     envs.reset(seed=0)
     ready = [info["env_id"] for info in envs.step([30, 300])[4]]  # milliseconds
-    assert ready and sorted(ready + envs.waiting_id) == [0, 1]
+    assert ready and sorted(ready + envs.waiting_id) == [0, 1]  # at least one
     envs.close()
 
 
