@@ -13,7 +13,7 @@ import pytest
 from tests.adapters.bare_loops import play, row
 from tests.crosses import diagonal
 from tests.envs.agents import Changed, Crowd, Steady, die
-from tests.features import Column
+from tests.features import Column, pick
 from vecspaces import make_vec, spaces
 from vecspaces.adapters.pettingzoo import as_env, as_vector_env
 from vecspaces.env import Env
@@ -341,40 +341,32 @@ def test_a_rollout_holds_what_was_shown(case: Any, backend: Any) -> None:
     layout, make, buffers = case
     arguments: Any = {"agents": layout, "buffers": buffers, "copy": False, **backend}
     with make_vec(make, 2, state=True, **arguments) as envs:
-        shown = [copy.deepcopy(envs.reset(seed=1))]
+        observations, infos = envs.reset(seed=1)
+        shown = [copy.deepcopy({"observations": observations, "infos": infos})]
         for _ in range(5):
             taken = []
             for _ in range(buffers - 1):
                 observations, *result, infos = envs.step(envs.action_space.sample())
-                shown.append(copy.deepcopy((observations, infos)))
+                shown.append(copy.deepcopy({"observations": observations, "infos": infos}))
                 taken.append(copy.deepcopy(result))
             rollout, shown = envs.rollout_view(), shown[-buffers:]
             found: Any = [rollout.rewards, rollout.terminations, rollout.truncations]
             np.testing.assert_equal(found, list(map(np.array, zip(*taken, strict=True))))
+            held = {"observations": rollout.observations, "infos": rollout.infos}
             for turn, expected in enumerate(shown):
-                assert_shown((at(rollout.observations, turn), at(rollout.infos, turn)), expected)
-
-
-def at(values: Any, turn: int) -> Any:
-    """Return the values of one turn of a rollout."""
-    if isinstance(values, dict):
-        return {key: at(value, turn) for key, value in values.items()}
-    return values[turn]
+                assert_shown(pick(held, turn), expected)
 
 
 def assert_shown(found: Any, expected: Any) -> None:
     """Compare what a rollout holds, declared infos alone, with what a step has shown."""
-    if isinstance(found, dict):
-        for key, value in found.items():
-            if key in expected:
-                assert_shown(value, expected[key])
-            else:
-                assert not np.any(value)
-    elif isinstance(found, tuple):
-        for one, other in zip(found, expected, strict=True):
-            assert_shown(one, other)
-    else:
+    if not isinstance(found, dict):
         np.testing.assert_array_equal(found, expected)
+        return
+    for key, value in found.items():
+        if key in expected:
+            assert_shown(value, expected[key])
+        else:
+            assert not np.any(value)
 
 
 @diagonal(mode=MODES, streams=[False, True])
