@@ -613,7 +613,8 @@ async def test_what_overran_is_given_up_alone(tmp_path: Path) -> None:
                     await tasks[how]
                 assert late.value.env_ids == (env.env_id,)
                 assert env.env_id in late.value.running and other.env_id not in late.value.running
-                assert sys.platform != "linux" or "time.sleep(1000)" in str(late.value.stack)
+                frame = "in step" if how == "step" else "in hang"  # of its own stack
+                assert sys.platform != "linux" or frame in str(late.value.stack)
             assert (await other.step(Tool.OK))[0].tolist() == [1, 1, 1]
         await until(lambda: pool.free == 3)
         builds = {}
