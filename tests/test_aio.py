@@ -923,8 +923,8 @@ async def _converse(pool: Pool, number: int, deaths: float) -> str:
     [
         (1, 0.0, 40),
         (4, 0.01, 40),
-        pytest.param(1, 0.01, 300, marks=pytest.mark.full),
-        pytest.param(4, 0.005, 600, marks=pytest.mark.full),
+        pytest.param(1, 0.01, 150, marks=pytest.mark.full),
+        pytest.param(4, 0.005, 300, marks=pytest.mark.full),
     ],
 )
 def test_no_conversation_hears_of_another(
