@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,7 +25,7 @@ def loop(crowd: Any, seed: int, mode: AutoresetMode, actions: Any) -> Iterator[R
 
     def show(seen: Any, infos: Any, rewards: Any = None, ends: Any = None, **more: Any) -> Record:
         return {
-            "seen": dict(seen),
+            "seen": copy.deepcopy(seen),  # an environment may use its arrays again
             "infos": {agent: dict(infos.get(agent, {})) for agent in agents},
             "rewards": {agent: (rewards or {}).get(agent, 0.0) for agent in agents},
             "ends": {agent: (ends or {}).get(agent, (False, False)) for agent in agents},
@@ -41,7 +42,7 @@ def loop(crowd: Any, seed: int, mode: AutoresetMode, actions: Any) -> Iterator[R
         return crowd.reset(**seeded)
 
     returns: dict[str, float] = {}
-    truncated: set[str] = set()  # the agents of this episode that were
+    truncated: set[str] = set()  # the agents of this episode whose last flag is a truncation
     yield show(*begin(seed=seed))
     for action in actions:
         if not crowd.agents:
@@ -52,11 +53,14 @@ def loop(crowd: Any, seed: int, mode: AutoresetMode, actions: Any) -> Iterator[R
         ends = {agent: (terminations[agent], truncations[agent]) for agent in given}
         for agent, reward in rewards.items():
             returns[agent] += reward
-        truncated.update(agent for agent in given if truncations[agent])
+        for agent in given:
+            if any(ends[agent]):
+                (truncated.add if truncations[agent] else truncated.discard)(agent)
         last = show(seen, infos, rewards, ends, truncated=bool(truncated), returns=dict(returns))
         if mode is not AutoresetMode.SAME_STEP:
             yield last
             continue
+        seen = last["seen"]
         finals = {agent: (seen[agent], infos.get(agent, {})) for agent in given if any(ends[agent])}
         if crowd.agents:
             shown = {agent: seen[agent] for agent in crowd.agents}

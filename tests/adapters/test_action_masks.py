@@ -59,11 +59,6 @@ class Door(Env[Any, Any]):
         self.mask = 1 - self.mask
 
 
-def make(kind: Any, mode: AutoresetMode, **arguments: Any) -> Any:
-    env_fns = [partial(Door, 2 + number, **arguments) for number in range(3)]
-    return as_vec_env(kind(env_fns, autoreset_mode=mode))
-
-
 def refuse(*arguments: Any, **named: Any) -> Any:
     raise AssertionError("a call into the workers")
 
@@ -73,7 +68,8 @@ def refuse(*arguments: Any, **named: Any) -> Any:
 def test_the_masks_are_those_of_the_environments_and_need_no_call(
     kind: Any, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vec_env = make(kind, mode)
+    env_fns = [partial(Door, 2 + number) for number in range(3)]
+    vec_env = as_vec_env(kind(env_fns, autoreset_mode=mode))
     vec_env.seed(3)
     vec_env.reset()
     for _ in range(9):
@@ -93,17 +89,24 @@ def test_the_masks_are_those_of_the_environments_and_need_no_call(
     vec_env.close()
 
 
-def test_unknown_masks_are_read_from_the_environments() -> None:
-    vec_env = make(SyncVectorEnv, AutoresetMode.SAME_STEP, silent=1)
-    before = np.stack(vec_env.env_method("action_masks")) if vec_env.reset() is not None else None
+def masks_of(vec_env: Any) -> Any:
+    return np.stack(vec_env.env_method("action_masks"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_unknown_masks_are_read_from_the_environments(mode: AutoresetMode) -> None:
+    env_fns = [partial(Door, 2 + number, silent=1) for number in range(3)]
+    vec_env = as_vec_env(SyncVectorEnv(env_fns, autoreset_mode=mode))
+    vec_env.reset()
+    before = masks_of(vec_env)
     vec_env.env_method("change")
-    assert np.array_equal(np.stack(vec_env.env_method("action_masks")), 1 - before)
+    assert np.array_equal(masks_of(vec_env), 1 - before)
     vec_env.step(np.zeros(3, np.int64))
     expected = np.stack([env.mask for env in vec_env.vector_env.envs])
-    assert np.array_equal(np.stack(vec_env.env_method("action_masks")), expected)
+    assert np.array_equal(masks_of(vec_env), expected)
     vec_env.step(np.zeros(3, np.int64))
     vec_env.set_attr("mask", np.ones(5, np.int8))
-    assert np.stack(vec_env.env_method("action_masks")).all()
+    assert masks_of(vec_env).all()
     vec_env.close()
 
 
@@ -134,8 +137,7 @@ def test_masks_of_before_are_no_answer_during_a_step_and_after_an_error(
     with pytest.raises(ResetNeededError):
         vec_env.env_method("action_masks")
     vec_env.reset()
-    expected = np.stack(vec_env.vector_env.call("action_masks"))
-    assert np.array_equal(np.stack(vec_env.env_method("action_masks")), expected)
+    assert np.array_equal(masks_of(vec_env), np.stack(vec_env.vector_env.call("action_masks")))
     vec_env.close()
     with pytest.raises(ClosedEnvironmentError):
         vec_env.env_method("action_masks")

@@ -1,12 +1,10 @@
-"""Parallel environments as rows and as Dicts, compared with a bare loop over the environment."""
+"""Parallel environments as rows and as Dicts: arguments, rules, wrappers, other libraries."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import signal
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +12,14 @@ import pytest
 
 from tests.adapters.bare_loops import play
 from tests.crosses import diagonal
-from tests.envs.agents import Crowd
-from vecspaces import evaluate, make_vec
+from tests.envs.agents import Changed, Crowd, Steady, give
+from vecspaces import evaluate, make_vec, spaces
 from vecspaces.adapters.pettingzoo import as_env, as_vector_env
-from vecspaces.errors import InvalidActionError
+from vecspaces.errors import InvalidActionError, InvalidInfoError, ResetNeededError
 from vecspaces.testing import check_env
 from vecspaces.testing.envs import Tag
 from vecspaces.vector import AutoresetMode
-from vecspaces.vector.agents import group_agents
+from vecspaces.vector.utils import iterate
 from vecspaces.wrappers import (
     FrameStackObservation,
     NormalizeObservation,
@@ -30,100 +28,8 @@ from vecspaces.wrappers import (
 )
 
 MODES = list(AutoresetMode)
-
-
-@pytest.mark.parametrize("masks", ["", "infos", "observations"])
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-@pytest.mark.parametrize("count", [1, 3])
-def test_rows_equal_a_bare_loop(count: int, mode: AutoresetMode, masks: str) -> None:
-    with as_vector_env(Crowd(count, masks=masks), autoreset_mode=mode, state=True) as env:
-        play(env, partial(Crowd, count, masks=masks), mode)
-
-
-def crowd_rows(count: int, mode: AutoresetMode, masks: str) -> Any:
-    return as_vector_env(Crowd(count, masks=masks), autoreset_mode=mode, state=True)
-
-
-@diagonal(backend=["sync", "async"], mode=MODES, masks=["", "infos", "observations"])
-def test_rows_of_several_environments(backend: Any, mode: AutoresetMode, masks: str) -> None:
-    factory = partial(crowd_rows, 3, mode, masks)
-    kwargs = {} if backend == "sync" else {"num_workers": 2}
-    with make_vec(
-        factory, 3, backend=backend, autoreset_mode=mode, validate=True, **kwargs
-    ) as envs:
-        play(envs, partial(Crowd, masks=masks), mode)
-
-
-def test_groups() -> None:
-    assert group_agents(["a_0", "b-1", "a_12", "7"]) == {
-        "a": ["a_0", "a_12"],
-        "b": ["b-1"],
-        "7": ["7"],
-    }
-    assert as_env(Crowd()).groups == {"blue": ["blue_0", "blue_2"], "red": ["red_1"]}
-
-
-# ---------------------------------------------------------------------- a worker that dies
-
-
-class Doomed(Crowd):
-    """Kills its worker in the step that follows the creation of a file, once."""
-
-    def __init__(self, order: Path, masks: str = "infos") -> None:
-        super().__init__(masks=masks)
-        self.order = order
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        if self.order.exists():
-            self.order.unlink()
-            signal.raise_signal(signal.SIGKILL)
-        return super().step(actions)
-
-
-@diagonal(mode=MODES, streams=[False, True])
-def test_a_restart_ends_agents_that_were_alive(
-    tmp_path: Path, mode: AutoresetMode, streams: bool
-) -> None:
-    """A row that was dead shows no flag; the others are truncated; all begin anew together."""
-    order = tmp_path / "die"
-    with make_vec(
-        [partial(Doomed, order), Crowd], agents="rows", autoreset_mode=mode,
-        num_workers=2, on_worker_death="restart",
-    ) as envs:  # fmt: skip
-        # With this seed one agent of the first environment is dead and the others live on.
-        envs.reset(seed=4)
-        infos = {"alive": np.ones(3)}
-        while infos["alive"][:3].all():
-            observations, *_, infos = envs.step(np.zeros(6, int))
-        alive = infos["alive"][:3].copy()
-        assert alive.any() and not infos["episode_over"][:3].any()
-        order.touch()
-        if streams:
-            envs.send(np.zeros(3, int), [0, 1, 2])
-            shown, rewards, terminations, truncations, infos, _ = envs.recv(3)
-        else:
-            shown, rewards, terminations, truncations, infos = envs.step(np.zeros(6, int))
-        assert not terminations[:3].any() and not rewards[:3].any()
-        np.testing.assert_array_equal(truncations[:3], alive)
-        assert infos["worker_restarted"][:3].all() and infos["episode_over"][:3].all()
-        if mode is AutoresetMode.SAME_STEP:
-            np.testing.assert_array_equal(infos["_final_obs"][:3], alive)
-            for row in np.flatnonzero(alive):
-                np.testing.assert_array_equal(infos["final_obs"][row], observations[row])
-            assert infos["alive"][0]  # of the episode that has begun
-            return
-        assert not infos["alive"][:3].any()
-        assert (infos["action_mask"][:3] == 1).all()
-        np.testing.assert_array_equal(shown[:3], observations[:3])
-        if mode is AutoresetMode.DISABLED:
-            mask = np.arange(6) < 3
-            first, infos = envs.reset(options={"reset_mask": mask})
-        else:
-            first, rewards, *flags, infos = envs.step(np.zeros(3, int), env_ids=[0, 1, 2])
-            assert not rewards.any() and not np.any(flags)
-        assert infos["alive"][0] and not infos["episode_over"][:3].any()
-        assert (first[np.flatnonzero(infos["alive"][:3]), 1] == 0).all()  # their time
-
+LAYOUTS: Any = ["rows", "dict"]
+SYNC: Any = {"backend": "sync"}
 
 # ---------------------------------------------------------------------- real environments
 
@@ -162,21 +68,40 @@ def test_real_environments_equal_bare_loops(module: str, backend: Any) -> None:
 
 @pytest.mark.parametrize("env", [Tag, "vecspaces.testing.envs:Tag"])
 def test_names_groups_and_rows(env: Any) -> None:
-    with make_vec(env, 2, agents="rows", backend="sync") as envs:
+    with make_vec(env, 2, agents="rows", **SYNC) as envs:
         assert envs.num_envs == 6 and envs.rows_per_env == (3, 3)
         assert envs.agent_names == ["red", "green", "blue"] * 2
         assert envs.rows_of_agent("green").tolist() == [1, 4]
         assert envs.groups["blue"].tolist() == [2, 5]
         with pytest.raises(ValueError, match="expected one of red, green, blue; found 'x'"):
             envs.rows_of_agent("x")
-    with make_vec(partial(Crowd, 3), 2, agents="dict", backend="sync") as envs:
-        assert envs.agent_names == ["blue_0", "red_1", "blue_2"]
-        assert envs.groups == {"blue": ["blue_0", "blue_2"], "red": ["red_1"]}
+    crowd = Crowd(4)
+    crowd.possible_agents = ["a_0", "b-1", "a_12", "7"]
+    with make_vec(lambda: crowd, agents="dict", **SYNC) as envs:
+        assert envs.agent_names == ["a_0", "b-1", "a_12", "7"]
+        assert envs.groups == {"a": ["a_0", "a_12"], "b": ["b-1"], "7": ["7"]}
         with pytest.raises(ValueError, match="has no rows"):
-            envs.rows_of_agent("red_1")
-    with make_vec(lambda: as_env(Crowd(1)), 1, backend="sync") as envs:
-        assert envs.groups == {"blue": ["blue_0"]}
-        assert not hasattr(make_vec("CartPole-v1", backend="sync"), "agent_names")
+            envs.rows_of_agent("b-1")
+    with make_vec(lambda: as_env(Crowd(1)), 1, **SYNC) as envs:
+        assert envs.groups == as_env(Crowd(1)).groups == {"blue": ["blue_0"]}
+        assert not hasattr(make_vec("CartPole-v1", **SYNC), "agent_names")
+
+
+class Numbered(Tag):
+    """Agents that are numbers."""
+
+    possible_agents: Any = (0, 1, 2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_agents_need_not_be_strings(layout: Any) -> None:
+    with make_vec(Numbered, 2, agents=layout, **SYNC) as envs:
+        envs.reset(seed=1)
+        assert envs.agent_names[:3] == ["0", "1", "2"]
+        ends = {agent: np.full(2, 2) for agent in "012"}
+        for _ in range(3):
+            *_, terminations, _, _ = envs.step(ends if layout == "dict" else np.full(6, 2))
+        assert terminations.all()
 
 
 class Named(Crowd):
@@ -191,60 +116,69 @@ def scaled(env: Any) -> Any:
     return env
 
 
-def test_arguments_reach_the_parallel_environment() -> None:
+def test_arguments_and_frames() -> None:
     with make_vec(
-        Named, 2, agents="rows", backend="sync", env_kwargs={"agents": 4}, wrappers=[scaled]
+        Named, 2, agents="rows", env_kwargs={"agents": 4}, wrappers=[scaled], **SYNC
     ) as envs:
         assert envs.num_envs == 8
         assert envs.get_attr("length") == (2,) * 8
         envs.reset()
         assert [state[0] for state in envs.call("state")] == [0] * 8
-
-
-class Turns:
-    """Looks like PettingZoo's AEC environments."""
-
-    possible_agents = ("a",)
-    agent_selection = "a"
-
-    def observation_space(self, agent: str) -> Any: ...
-
-
-@pytest.mark.parametrize(
-    ("env", "arguments", "message"),
-    [
-        (Tag, {}, r"agents='rows'\).*agents='dict'.*aec_to_parallel"),
-        (Tag, {"agents": "columns"}, "expected 'rows', 'dict' or None; found 'columns'"),
-        (Tag, {"state": True}, "state=True needs agents"),
-        (Tag, {"agents": "rows", "state": True}, "needs a state_space"),
-        (Turns, {"agents": "rows"}, "aec_to_parallel"),
-        (object, {"agents": "dict"}, "lacks possible_agents"),
-        (partial(Crowd, different=True), {"agents": "rows"}, "use agents='dict'"),
-    ],
-)
-def test_refusals(env: Any, arguments: Any, message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        make_vec(env, 2, backend="sync", **arguments)
+        envs.step(np.zeros(8, int))
+        assert [frame[0, 0, 0] for frame in envs.render()] == [1] * 8
 
 
 def test_ids_of_the_registry() -> None:
     pettingzoo = pytest.importorskip("pettingzoo", "1.27")
     pettingzoo.register("parallel", "tests/Tag-v0", entry_point="vecspaces.testing.envs:Tag")
-    with make_vec("tests/Tag-v0", 2, agents="rows", backend="sync") as envs:
+    with make_vec("tests/Tag-v0", 2, agents="rows", **SYNC) as envs:
         assert envs.reset()[0].shape == (6, 3)
 
 
-@pytest.mark.parametrize("layout", ["rows", "dict"])
-def test_seeds_options_and_parts_of_environments(layout: Any) -> None:
-    with make_vec(Crowd, 3, agents=layout, backend="sync") as envs:
-        first, _ = envs.reset(seed=[5, None, 9], options=[{"a": 1}, None, {"a": 2}])
-        again, _ = envs.reset(seed=[5, 6, 9])
-        alone, _ = as_env(Crowd()).reset(seed=9)
-        if layout == "dict":
-            assert first["blue_0"][2].tolist() == alone["blue_0"].tolist()
-            return
-        assert first[6].tolist() == again[6].tolist() == alone["blue_0"].tolist()
-        assert envs.get_attr("options")[6] == [{"a": 2}, None]
+def test_spaces_that_differ_are_for_dicts() -> None:
+    # tests/golden/messages.txt has other refusals.
+    with pytest.raises(ValueError, match="use agents='dict'"):
+        make_vec(partial(Crowd, different=True), 2, agents="rows", **SYNC)
+
+
+def test_environments_whose_agents_take_turns() -> None:
+    spread: Any = pytest.importorskip("mpe2.simple_spread_v3")
+    for layout in LAYOUTS:
+        with pytest.raises(TypeError, match="aec_to_parallel"):
+            make_vec(spread.env, 1, agents=layout, **SYNC)
+    with pytest.raises(TypeError, match=r"agents='rows'.*agents='dict'.*aec_to_parallel"):
+        make_vec(spread.env, 1, **SYNC)
+    utils: Any = pytest.importorskip("pettingzoo.utils")
+    with make_vec(lambda: utils.aec_to_parallel(spread.env()), 2, agents="rows", **SYNC) as envs:
+        assert envs.reset(seed=1)[0].shape == (6, 18)
+        for _ in range(30):
+            *_, infos = envs.step(envs.action_space.sample())
+        assert infos["alive"].all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_seeds_options_and_attributes(layout: Any) -> None:
+    with make_vec(Crowd, 3, agents=layout, **SYNC) as envs:
+        each = 3 if layout == "rows" else 1
+        observations, _ = envs.reset(seed=[5, None, 9], options=[{"a": 1}, None, {"a": 2}])
+        first = observations[::3] if layout == "rows" else observations["blue_0"]
+        for n, seed in ((0, 5), (2, 9)):
+            alone, _ = as_env(Crowd()).reset(seed=seed)
+            np.testing.assert_array_equal(first[n], alone["blue_0"])
+        given = [one[-1] for one in envs.get_attr("options")]
+        assert given == [{"a": 1}] * each + [None] * each + [{"a": 2}] * each
+        envs.reset(seed=4, options={"b": 3})
+        assert [one[-1] for one in envs.get_attr("options")] == [{"b": 3}] * 3 * each
+        lengths = tuple(np.repeat([4, 5, 6], each))
+        envs.set_attr("length", list(lengths))
+        assert envs.get_attr("length") == lengths
+        assert envs.call(lambda env: env.parallel_env.length)[-1] == 6
+        assert [time for time, _ in envs.call("state")] == [0] * 3 * each
+
+
+def test_parts_of_environments() -> None:
+    with make_vec(Crowd, 3, agents="rows", **SYNC) as envs:
+        envs.reset()
         with pytest.raises(ValueError, match=r"expected 3 .*found 9"):
             envs.reset(seed=list(range(9)))
         with pytest.raises(
@@ -256,13 +190,13 @@ def test_seeds_options_and_parts_of_environments(layout: Any) -> None:
         ):
             envs.step(np.zeros(2, int), env_ids=[0, 1])
         envs.recv()
-        envs.send_reset([3, 4, 5, 0, 1, 2], seed=8)
+        envs.send_reset([5, 0, 3, 1, 4, 2], seed=[8, 7])  # by the environments' first rows
         with pytest.raises(ValueError, match=r"a multiple of 3, .* found 4"):
             envs.recv(4)
         received = envs.recv(6)
-        assert received.env_ids.tolist() == [3, 4, 5, 0, 1, 2]
-        for place, seed in ((0, 8), (3, 9)):
+        for row, seed in ((3, 8), (0, 7)):
             alone, _ = as_env(Crowd()).reset(seed=seed)
+            (place,) = np.flatnonzero(received.env_ids == row)
             assert received.observations[place].tolist() == alone["blue_0"].tolist()
 
 
@@ -314,54 +248,43 @@ def test_wrappers_follow_each_agent(mode: AutoresetMode) -> None:
         assert round(normal.obs_rms.count) == len(rows)
 
 
-def test_evaluate_plays_the_dict_layout() -> None:
-    def stay(observations: Any) -> Any:
-        return {agent: np.zeros(len(rows), int) for agent, rows in observations.items()}
-
-    arguments: Any = {"episodes": 6, "seed": 1, "num_envs": 3, "backend": "sync"}
-    result = evaluate(stay, Crowd, agents="dict", **arguments)
-    each = sum(result.infos[f"return/{agent}"] for agent in Crowd().possible_agents)
-    np.testing.assert_allclose(result.returns, each)
-    for wrong, message in (
-        (lambda: evaluate(stay, Crowd, agents="rows", **arguments), "expected 'dict'"),  # type: ignore[arg-type]
-        (
-            lambda: evaluate(stay, lambda: as_vector_env(Crowd()), **arguments),
-            "single environments",
-        ),
-    ):
-        with pytest.raises(ValueError, match=message):
-            wrong()
+def stay(observations: Any) -> Any:
+    return {agent: np.zeros(len(rows), int) for agent, rows in observations.items()}
 
 
-class Breach(Tag):
-    """Breaks PettingZoo's contract in one way."""
+def test_episodes_of_dicts_are_those_of_whole_environments() -> None:
+    with RecordEpisodeStatistics(make_vec(Crowd, 2, agents="dict", **SYNC)) as envs:
+        envs.reset(seed=2)
+        found = []
+        for _ in range(30):
+            *_, infos = envs.step(envs.action_space.sample())
+            for n in np.flatnonzero(infos.get("_episode", ())):
+                own = sum(infos[f"return/{agent}"][n] for agent in envs.agent_names)
+                found.append((infos["episode"]["r"][n], own))
+        assert len(found) > 4
+        np.testing.assert_allclose(*zip(*found, strict=True))
+    arguments: Any = {"episodes": 8, "seed": 4}
+    assert evaluate("random", Crowd, agents="dict", **SYNC, **arguments).episodes == 8
+    alone = evaluate(stay, Crowd, agents="dict", num_envs=3, **SYNC, **arguments)
+    others = evaluate(stay, Crowd, agents="dict", num_workers=2, num_envs=4, **arguments)
+    returns = [alone.infos[f"return/{agent}"] for agent in Crowd().possible_agents]
+    np.testing.assert_allclose(alone.returns, sum(returns))
+    assert alone.returns.tolist() == others.returns.tolist()
+    for agent, own in zip(Crowd().possible_agents, returns, strict=True):
+        np.testing.assert_array_equal(others.infos[f"return/{agent}"], own)
+    with pytest.raises(ValueError, match="single environments"):
+        evaluate(stay, lambda: as_vector_env(Crowd()), **SYNC, **arguments)
 
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.how = how
 
-    def observation_space(self, agent: str) -> Any:
-        if self.how == "agent-space" and self.agents:  # it was reset
-            return Crowd().observation_space("blue_0")
-        return super().observation_space(agent)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_as_gymnasium(layout: Any) -> None:
+    from vecspaces.adapters.gymnasium import as_gymnasium
 
-    def step(self, actions: dict[str, Any]) -> Any:
-        observations, rewards, *rest = super().step(actions)
-        if self.how == "agent-missing":
-            observations.pop("red", None)
-        if self.how == "agent-unknown":
-            rewards["white"] = 1.0
-        if self.how == "agent-flag":
-            self.agents = list(self.possible_agents)
-        return observations, rewards, *rest
-
-
-@diagonal(
-    how=["", "agent-missing", "agent-unknown", "agent-flag", "agent-space"], layout=["rows", "dict"]
-)
-def test_check_env_names_breaches_of_the_contract(how: str, layout: Any, in_process: None) -> None:
-    report = check_env(partial(Breach, how), agents=layout, num_steps=40)
-    assert [one.name for one in report.findings] == ([how] if how else [])
+    with as_gymnasium(make_vec(Crowd, 2, agents=layout, **SYNC)) as envs:
+        assert envs.agent_names[:3] == ["blue_0", "red_1", "blue_2"]
+        assert envs.reset(seed=1)[0] in envs.observation_space
+        infos = envs.step(envs.action_space.sample())[4]
+        assert len(infos["alive"] if layout == "rows" else infos["agents"]["alive"]) > 2
 
 
 def test_stable_baselines3() -> None:
@@ -387,7 +310,9 @@ def test_stable_baselines3() -> None:
                 vec_env.step([0] * 6)
         vec_env.close()
         kept = as_vec_env(make_vec(Crowd, 2, autoreset_mode=mode, **arguments), dead_rows="keep")
+        kept.set_options([{"a": 1}] * 3 + [{"a": 2}] * 3)  # of the first agents
         kept.reset()
+        assert [one[-1]["a"] for one in kept.get_attr("options")] == [1, 1, 1, 2, 2, 2]
         assert sum(kept.step([0] * 6)[2].sum() for _ in range(30)) > 6
         kept.close()
 
@@ -428,45 +353,172 @@ def test_stable_baselines3_refuses_agents_that_come_late(mode: AutoresetMode) ->
     vec_env.close()
 
 
-def test_as_gymnasium() -> None:
-    from vecspaces.adapters.gymnasium import as_gymnasium
-
-    with as_gymnasium(make_vec(Tag, 2, agents="rows", backend="sync")) as envs:
-        assert envs.agent_names[:3] == ["red", "green", "blue"]
-        assert envs.reset(seed=1)[0].shape == (6, 3)
-        assert envs.step(envs.action_space.sample())[4]["alive"].all()
+# ---------------------------------------------------------------------- breaches of the rules
 
 
-def test_frames_are_those_of_the_environment() -> None:
-    with make_vec(Crowd, 2, agents="rows", backend="sync") as envs:
+def miss(env: Any, result: Any) -> Any:
+    result[0].pop("blue_0", None)
+    return result
+
+
+def add(env: Any, result: Any) -> Any:
+    result[1]["white"] = 1.0
+    return result
+
+
+def widen(env: Any, result: Any) -> Any:
+    env.observation_space = lambda agent: spaces.Box(-9, 9, (9,))
+    return result
+
+
+def vanish(env: Any, result: Any) -> Any:
+    env.agents = env.agents[:1]
+    return result
+
+
+def leave(env: Any, result: Any) -> Any:
+    env.agents = []
+    return result
+
+
+#: The change of steps or resets, the error, and the finding of `check_env`.
+BREACHES: list[tuple[dict[str, Any], str, str | None]] = [
+    ({"step": miss}, "agent 'blue_0' of crowd has no observations", "agent-missing"),
+    (
+        {"step": add},
+        "agent 'white' of crowd has rewards, and is not among possible_agents",
+        "agent-unknown",
+    ),
+    *(
+        (
+            {"make": Steady, "step": partial(give, part, True)},  # else a plain step
+            "agent 'blue_0' of crowd has a flag, and is among agents still",
+            "agent-flag",
+        )
+        for part in (2, 3)
+    ),
+    ({"reset": widen}, "has another observation space than before", "agent-space"),
+    ({"step": vanish}, "left without a flag: an agent leaves agents in the step", None),
+    ({"reset": leave}, "has no agents after reset", None),
+    (
+        {"step": lambda env, result: result[:4]},
+        "must return observations, rewards, terminations, truncations and infos",
+        None,
+    ),
+    *(
+        ({"step": partial(give, part, value)}, message, None)
+        for part, value, message in [
+            (0, None, "blue_0.*expected float64 array of shape"),
+            (0, np.zeros(2), r"blue_0.*expected float64 array of shape \(4,\), found"),
+            (1, None, "agent 'blue_0' of crowd has the reward None: expected a number"),
+            (4, None, "agent 'blue_0' of crowd has the info None: expected a dict"),
+            (4, {"action_mask": [1, 0.5, 1]}, "agent 'blue_0' of crowd has the action_mask"),
+            (4, {"action_mask": np.full(3, 256)}, "action_mask int64.*expected zeros and ones"),
+            (4, {"action_mask": np.ones(5)}, r"action_mask.*expected int8 array of shape \(3,\)"),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("changes", "message"), [one[:2] for one in BREACHES])
+def test_a_breach_is_an_error_that_names_the_agent(changes: Any, message: str, layout: Any) -> None:
+    """And again after a reset, which builds the environment anew."""
+    with make_vec(
+        [Crowd, partial(Changed, **{"make": Crowd, **changes})], agents=layout, **SYNC
+    ) as envs:
+        for _ in range(2):
+            with pytest.raises((TypeError, ValueError, InvalidInfoError), match=message):
+                envs.reset(seed=1)
+                for _ in range(6):
+                    envs.step(envs.action_space.sample())
+
+
+@diagonal(breach=[({}, "", None), *(one for one in BREACHES if one[2])], layout=LAYOUTS)
+def test_check_env_names_breaches_of_the_contract(
+    breach: Any, layout: Any, in_process: None
+) -> None:
+    changes, _, finding = breach
+    report = check_env(partial(Changed, **{"make": Crowd, **changes}), agents=layout, num_steps=40)
+    found = [one.name for one in report.findings if one.severity == "error"]
+    assert found == ([finding] if finding else [])
+
+
+# ---------------------------------------------------------------------- agents that are gone
+
+
+class Even(spaces.Space[int]):
+    """A space of ours, whose values have no array."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> int:
+        return 2 * int(self.np_random.integers(9)) + 2
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, int) and x > 0 and x % 2 == 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Even)
+
+
+class Off(Tag):
+    """Observes one value of a space, which need not hold zeros."""
+
+    def __init__(self, space: Any, value: Any) -> None:
+        self.space, self.value = space, value
+
+    def observation_space(self, agent: str) -> Any:
+        return self.space
+
+    def _observe(self) -> Any:
+        return self.value
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("space", "value", "absent"),
+    [
+        (spaces.Box(1, 5, (2,)), np.full(2, 4, np.float32), np.ones(2)),
+        (spaces.Box(-5, np.array([-2.0, 5]), (2,)), np.full(2, -3, np.float32), np.array([-2, 0])),
+        (spaces.Discrete(3, start=2), np.int64(4), 2),
+        (spaces.Discrete(3, start=-5), np.int64(-4), -3),
+        (spaces.MultiDiscrete([3, 4], start=[1, -1]), np.array([2, 2]), np.array([1, 0])),
+        (spaces.Tuple([spaces.Discrete(2, start=1)]), (np.int64(2),), (1,)),
+        (spaces.OneOf([spaces.Box(1, 2, (1,))]), (0, np.full(1, 2, np.float32)), (0, np.ones(1))),
+        (spaces.Text(3, min_length=2), "abc", "00"),
+        (Even(), 4, None),
+    ],
+)
+def test_agents_that_are_gone_show_a_value_of_their_space(
+    space: Any, value: Any, absent: Any, layout: Any
+) -> None:
+    """Those are zeros, or nearest to them; the space is checked of all rows."""
+    factory = partial(Off, space, value)
+    with make_vec(factory, 2, agents=layout, validate=True, **SYNC) as envs:
+        actions: Any = np.array([2, 1, 1, 2, 1, 1])
+        if layout == "dict":
+            actions = {"red": np.full(2, 2), "green": np.ones(2, int), "blue": np.ones(2, int)}
         envs.reset()
-        envs.step(np.zeros(6, int))
-        assert [frame[0, 0, 0] for frame in envs.render()] == [1] * 6
+        for _ in range(4):
+            observations = envs.step(actions)[0]
+        gone, there, *_ = iterate(envs.observation_space, observations)
+        if layout == "dict":
+            gone, there = gone["red"], gone["blue"]
+        np.testing.assert_equal(there, value)
+        assert space.contains(gone)
+        if absent is not None:
+            np.testing.assert_equal(gone, absent)
 
 
-class Odd(Crowd):
-    """All agents die in the first step."""
-
-    def _living(self) -> list[str]:
-        return [] if self.time else list(self.possible_agents)
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed, options)
-        return self._observe(self.agents), {}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_all_die_in_the_first_step(mode: AutoresetMode) -> None:
-    with make_vec(partial(Odd, length=1), 2, agents="rows", backend="sync",
-                  autoreset_mode=mode) as envs:  # fmt: skip
-        _, infos = envs.reset(seed=1)
-        for _ in range(3):
-            assert infos["alive"].all()
-            _, rewards, terminations, truncations, infos = envs.step(np.zeros(6, int))
-            assert (terminations | truncations).all() and infos["episode_over"].all()
-            if mode is AutoresetMode.DISABLED:
-                _, infos = envs.reset(options={"reset_mask": terminations | truncations})
-            elif mode is AutoresetMode.NEXT_STEP:
-                assert not infos["alive"].any()
-                _, rewards, terminations, truncations, infos = envs.step(np.zeros(6, int))
-                assert not (terminations | truncations).any() and not rewards.any()
+def test_observations_of_absent_agents_belong_to_the_caller() -> None:
+    env = as_env(Tag())
+    env.reset()
+    for _ in range(5):
+        observation = env.step({"red": 2, "green": 1, "blue": 1})[0]
+    assert not observation["red"].any()
+    observation["red"] += 1
+    assert not env.step({"red": 2, "green": 1, "blue": 1})[0]["red"].any()
+    for _ in range(3):
+        result = env.step(dict.fromkeys(env.agent_names, 2))
+    assert result[2]
+    with pytest.raises(ResetNeededError, match="after the end of the episode"):
+        env.step(dict.fromkeys(env.agent_names, 2))

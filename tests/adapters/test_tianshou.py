@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import importlib
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -14,7 +14,8 @@ import pytest
 
 from tests.adapters.course import DICT, Course
 from tests.compare import assert_identical
-from tests.envs import Sampler
+from tests.envs import Gated, Patient, Sampler
+from tests.vector.bounds import overrun
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.errors import AlreadyPendingCallError, ClosedEnvironmentError, ResetNeededError
@@ -25,6 +26,7 @@ import torch
 from tianshou.algorithm.algorithm_base import Policy
 from tianshou.data import AsyncCollector, Batch, Collector, VectorReplayBuffer
 from tianshou.env import BaseVectorEnv, DummyVectorEnv
+from tianshou.highlevel.env import EnvFactoryRegistered, EnvMode
 
 from vecspaces.adapters.tianshou import VectorEnv
 
@@ -125,16 +127,17 @@ COLLECTS = [
 ]
 
 
-@pytest.mark.parametrize("space", [None, DICT], ids=["box", "dict"])
-def test_collects_fill_the_buffer_as_dummy_vector_env_does(constructor: Any, space: Any) -> None:
-    factories = [partial(Course, number, space) for number in range(4)]
-    found = collect(constructor(factories), COLLECTS)
-    assert_identical(found, collect(DummyVectorEnv(factories), COLLECTS))
+CART_POLES = [partial(gymnasium.make, "CartPole-v1")] * 8
+COLLECTED: dict[str, tuple[list[Any], list[dict[str, Any]]]] = {
+    "box": ([partial(Course, number) for number in range(4)], COLLECTS),
+    "dict": ([partial(Course, number, DICT) for number in range(4)], COLLECTS),
+    "cart poles": (CART_POLES, [{"n_episode": 25}, {"n_step": 200}, {"n_episode": 25}]),
+}
 
 
-def test_25_episodes_of_cart_pole_are_those_of_dummy_vector_env(constructor: Any) -> None:
-    factories = [partial(gymnasium.make, "CartPole-v1")] * 8
-    arguments = [{"n_episode": 25}, {"n_step": 200}, {"n_episode": 25}]
+@pytest.mark.parametrize("name", COLLECTED)
+def test_collects_fill_the_buffer_as_dummy_vector_env_does(constructor: Any, name: str) -> None:
+    factories, arguments = COLLECTED[name]
     found = collect(constructor(factories), arguments)
     assert_identical(found, collect(DummyVectorEnv(factories), arguments))
 
@@ -176,6 +179,25 @@ def test_steps_of_some_return_those_that_are_ready(constructor: Any, arguments: 
     envs.close()
 
 
+def test_a_step_returns_those_that_are_ready_after_its_timeout(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    env_fns = [partial(Gated, gate, number) for number in range(3)]
+    envs = VectorEnv(env_fns, timeout=overrun(0.2), num_workers=3)
+    envs.reset(seed=0)
+    ready = [info["env_id"] for info in envs.step([4, 0, 0])[4]]  # the first one waits
+    assert sorted(ready) == [1, 2] and envs.waiting_id == [0]
+    gate.touch()
+    envs.step(None, [0])
+    envs.close()
+    envs = VectorEnv(
+        [partial(Patient, number) for number in range(2)], timeout=0.001, num_workers=2
+    )
+    envs.reset(seed=0)
+    ready = [info["env_id"] for info in envs.step([30, 300])[4]]  # milliseconds
+    assert ready and sorted(ready + envs.waiting_id) == [0, 1]  # at least one
+    envs.close()
+
+
 @pytest.mark.filterwarnings("ignore:Using async setting")
 def test_async_collector_collects(constructor: Any) -> None:
     envs = constructor([partial(Course, number) for number in range(4)], wait_num=3)
@@ -203,6 +225,12 @@ class Failing(Course):
 def test_after_an_error_all_can_be_reset(constructor: Any, arguments: Any) -> None:
     envs = constructor([partial(Failing, number) for number in range(3)], **arguments)
     first, _ = envs.reset(seed=0)
+    if not arguments:  # else only some of them are ready
+        while not envs.step([0] * 3)[2].any():
+            pass
+        with pytest.raises(ResetNeededError):  # an episode is over
+            envs.step([0] * 3)
+        envs.reset([0, 1, 2])
     with pytest.raises(OverflowError):
         for _ in range(3):
             envs.step([2] * len(envs.ready_id), envs.ready_id)
@@ -235,18 +263,6 @@ def test_it_is_a_vector_env_of_tianshou_and_takes_one_of_vecspaces() -> None:
     envs.close()
 
 
-def test_a_step_of_a_finished_episode_is_refused(constructor: Any) -> None:
-    envs = constructor([partial(Course, 0)] * 2)
-    envs.reset(seed=0)
-    while not envs.step([0, 0])[2].any():
-        pass
-    with pytest.raises(ResetNeededError):
-        envs.step([0, 0])
-    envs.reset([0, 1])
-    envs.step([0, 0])
-    envs.close()
-
-
 def test_dict_actions_come_one_per_environment(constructor: Any) -> None:
     action_space = spaces.Dict(move=spaces.Discrete(4), push=spaces.Box(-1, 1, (2,), np.float32))
     env_fn = partial(Sampler, spaces.Discrete(3), action_space, shortest=9)
@@ -270,48 +286,10 @@ def test_one_that_was_made_here_closes_when_it_is_dropped() -> None:
         worker.is_alive()
 
 
-def test_a_dqn_of_the_high_level_interface_learns_cart_pole(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pytest.importorskip("rliable", reason="Tianshou's extra `eval` is not installed")
-    from tianshou.highlevel.config import OffPolicyTrainingConfig
-    from tianshou.highlevel.env import EnvFactoryRegistered
-    from tianshou.highlevel.experiment import DQNExperimentBuilder, ExperimentConfig
-    from tianshou.highlevel.params.algorithm_params import DQNParams
-
-    monkeypatch.setattr(importlib.import_module("tqdm").tqdm, "monitor_interval", 0)  # no thread
-    torch.set_num_threads(1)
-    experiment = (
-        DQNExperimentBuilder(
-            EnvFactoryRegistered(task="CartPole-v1", venv_type=VectorEnv),
-            ExperimentConfig(persistence_enabled=False, watch=False, seed=3, device="cpu"),
-            OffPolicyTrainingConfig(
-                max_epochs=5,
-                epoch_num_steps=2_500,
-                batch_size=64,
-                num_training_envs=10,
-                num_test_envs=10,
-                buffer_size=20_000,
-                collection_step_num_env_steps=10,
-                update_step_num_gradient_steps_per_sample=0.1,
-                start_timesteps=200,
-                start_timesteps_random=True,
-                test_step_num_episodes=10,
-            ),
-        )
-        .with_dqn_params(
-            DQNParams(
-                lr=1e-3,
-                gamma=0.9,
-                n_step_return_horizon=3,
-                target_update_freq=320,
-                eps_training=0.1,
-                eps_inference=0.0,
-            )
-        )
-        .with_model_factory_default(hidden_sizes=(128, 128, 128))
-        .build()
-    )
-    result = experiment.run(raise_error_on_dirname_collision=False).trainer_result
-    assert result is not None
-    assert result.best_reward > 100  # a random policy: 22
+def test_the_high_level_interface_makes_it() -> None:
+    factory = EnvFactoryRegistered(task="CartPole-v1", venv_type=VectorEnv)
+    envs = factory.create_venv(2, EnvMode.TRAINING, seed=3)
+    assert isinstance(envs, VectorEnv) and envs.env_num == 2
+    envs.reset()
+    assert envs.step([0, 1])[0].shape == (2, 4)
+    envs.close()

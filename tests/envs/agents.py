@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,8 +76,8 @@ class Crowd:
         return (
             self._observe(seen),
             {agent: number[agent] + 0.25 * self.time for agent in before},
-            {agent: agent in gone and number[agent] % 2 == 0 for agent in before},
-            {agent: agent in gone and number[agent] % 2 == 1 for agent in before},
+            {agent: agent in gone and (number[agent] + self.time) % 2 == 0 for agent in before},
+            {agent: agent in gone and (number[agent] + self.time) % 2 == 1 for agent in before},
             self._infos(seen),
         )
 
@@ -125,3 +128,40 @@ class Steady(Crowd):
 
     def _infos(self, agents: list[str]) -> Any:
         return {agent: {} for agent in agents}
+
+
+class Changed:
+    """A parallel environment of which functions change the results of steps, or of resets.
+
+    They are called with the environment and the result, and return another one.
+    """
+
+    def __init__(self, make: Callable[[], Any], step: Any = None, reset: Any = None) -> None:
+        self.env, self._step, self._reset = make(), step, reset
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "env":  # a copy has none at first
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        result = self.env.reset(seed, options)
+        return result if self._reset is None else self._reset(self.env, result)
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        result = self.env.step(actions)
+        return result if self._step is None else self._step(self.env, result)
+
+
+def give(part: int, value: Any, env: Any, result: Any) -> Any:
+    """Let one part of a step's result be a value, for its first agent."""
+    result[part]["blue_0"] = value
+    return result
+
+
+def die(order: Path, env: Any, result: Any) -> Any:
+    """Kill the worker in the step that follows the creation of a file, once."""
+    if order.exists():
+        order.unlink(missing_ok=True)  # another environment may have read it too
+        signal.raise_signal(signal.SIGKILL)
+    return result

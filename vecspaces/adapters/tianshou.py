@@ -241,7 +241,9 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
             try:
                 self._arrived.update(self._recv(missing, timeout))
             except StepTimeoutError:
-                self._receive_ready()
+                if not self._arrived:  # wait for the first as the vector env does
+                    self._arrived.update(self._recv(1, None))
+                self._arrived.update(self._recv(self.env_num, 0.0, at_least=0))
         found = {number: self._arrived.pop(number) for number in list(self._arrived)[:count]}
         self.waiting_id = [number for number in self.waiting_id if number not in found]
         for number, row in found.items():
@@ -249,22 +251,12 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         columns = list(zip(*found.values(), strict=True))
         return (_stack(columns[0]), *map(np.array, columns[1:4]), _as_array(columns[4]))
 
-    def _receive_ready(self) -> None:
-        """Receive the environments that are ready; wait for the first as the vector env does."""
-        timeout = 0.0 if self._arrived else None
-        while len(self._arrived) < len(self.waiting_id):
-            try:
-                self._arrived.update(self._recv(1, timeout))
-            except StepTimeoutError:
-                if not self._arrived:
-                    raise
-                return
-            timeout = 0.0
-
-    def _recv(self, count: int, timeout: float | None) -> dict[int, Row]:
+    def _recv(
+        self, count: int, timeout: float | None, at_least: int | None = None
+    ) -> dict[int, Row]:
         """Receive environments that are ready, by their numbers."""
         try:
-            return self._split(self.vector_env.recv(count, timeout))
+            return self._split(self.vector_env.recv(count, timeout, at_least=at_least))
         except (StepTimeoutError, NoAsyncCallError):
             raise
         except Exception:

@@ -79,25 +79,22 @@ def trace(envs: Any) -> list[Any]:
     return results
 
 
-MAKERS: dict[str, Any] = {
-    "sync": vector.SyncVectorEnv,
-    "async": partial(vector.AsyncVectorEnv, num_workers=2),
-    "adapter": adapter.SyncVectorEnv,
-    "spawn": partial(adapter.AsyncVectorEnv, num_workers=1, context="spawn"),
+MAKERS: dict[str, tuple[Any, str]] = {
+    "sync": (vector.SyncVectorEnv, "SameStep"),
+    "async": (partial(vector.AsyncVectorEnv, num_workers=2), "NextStep"),
+    "adapter": (adapter.SyncVectorEnv, "NextStep"),
+    "spawn": (partial(adapter.AsyncVectorEnv, num_workers=1, context="spawn"), "SameStep"),
 }
 
 
-@diagonal(
-    maker=list(MAKERS),
-    mode=["NextStep", "SameStep"],
-    action_space={"Discrete": spaces.Discrete(2), "Mission": Mission()},
-)
-def test_custom_spaces_run_as_in_gymnasium(maker: str, mode: str, action_space: Any) -> None:
+@diagonal(maker=MAKERS, action_space={"Discrete": spaces.Discrete(2), "Mission": Mission()})
+def test_custom_spaces_run_as_in_gymnasium(maker: Any, action_space: Any) -> None:
+    make, mode = maker
     env_fns = [partial(Grid, action_space)] * 3
     theirs = gymnasium.vector.SyncVectorEnv(
         env_fns, autoreset_mode=gymnasium.vector.AutoresetMode(mode)
     )
-    assert_identical(trace(MAKERS[maker](env_fns, autoreset_mode=mode)), trace(theirs))
+    assert_identical(trace(make(env_fns, autoreset_mode=mode)), trace(theirs))
 
 
 def test_a_carried_space_answers_as_the_space_within() -> None:

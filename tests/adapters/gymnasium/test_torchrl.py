@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import pytest
 
+from tests.adapters.course import Course
 from vecspaces.adapters.gymnasium import AsyncVectorEnv, SyncVectorEnv
 
 pytest.importorskip("torchrl", reason="TorchRL is not installed")
@@ -58,37 +59,19 @@ def test_next_step_is_refused_by_torchrl(kind: Any) -> None:
     envs.close()
 
 
-class Drawing(gymnasium.Env[Any, Any]):
-    """Renders without a screen."""
-
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
-    action_space = gymnasium.spaces.Discrete(2)
-    render_mode = "rgb_array"
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> Any:
-        return self.observation_space.sample(), 0.0, False, False, {}
-
-    def render(self) -> Any:
-        import numpy as np
-
-        return np.full((4, 6, 3), 7, np.uint8)
+DRAWING = partial(Course, 0, render_mode="rgb_array")
 
 
 @pytest.mark.parametrize("kind", [gymnasium.vector.SyncVectorEnv, SyncVectorEnv])
 def test_from_pixels_fails_with_any_vector_env_and_a_wrapper_inside_does_it(kind: Any) -> None:
-    envs = kind([Drawing] * 2, autoreset_mode=MODE.DISABLED)
+    envs = kind([DRAWING] * 2, autoreset_mode=MODE.DISABLED)
     # Raised by gymnasium.wrappers.AddRenderObservation; which one depends on its version.
     with pytest.raises((AssertionError, TypeError)):
         GymWrapper(envs, from_pixels=True, pixels_only=False)
     envs.close()
 
     def with_pixels() -> Any:
-        return gymnasium.wrappers.AddRenderObservation(Drawing(), render_only=False)
+        return gymnasium.wrappers.AddRenderObservation(DRAWING(), render_only=False)
 
     env = GymWrapper(kind([with_pixels] * 2, autoreset_mode=MODE.DISABLED))
     assert env.rollout(3)["pixels"].shape == (2, 3, 4, 6, 3)

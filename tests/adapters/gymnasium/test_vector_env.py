@@ -6,13 +6,13 @@ import inspect
 import warnings
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.adapters.side_by_side import MODES, run
 from tests.compare import assert_identical
@@ -22,12 +22,10 @@ from tests.strategies import Recipe, recipes, seeds
 from vecspaces import spaces, vector
 from vecspaces.adapters.gymnasium import (
     AsyncVectorEnv,
-    GymnasiumVectorEnv,
     SyncVectorEnv,
     as_gymnasium,
     make_vec,
 )
-from vecspaces.wrappers import RecordEpisodeStatistics
 
 BACKENDS = {"sync": SyncVectorEnv, "async": partial(AsyncVectorEnv, num_workers=2)}
 BUNDLED = sorted(
@@ -70,12 +68,10 @@ def test_it_is_a_vector_env_of_gymnasium_with_its_spaces(constructor: Any) -> No
             envs.no_such_thing  # noqa: B018
 
 
-def test_it_shows_the_arguments_of_ours() -> None:
-    for mine, ours in (
-        (SyncVectorEnv, vector.SyncVectorEnv),
-        (AsyncVectorEnv, vector.AsyncVectorEnv),
-    ):
-        assert inspect.signature(mine) == inspect.signature(ours)
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_it_shows_the_arguments_of_ours_and_its_base_is_gymnasiums(kind: Any) -> None:
+    assert inspect.signature(kind) == inspect.signature(getattr(vector, kind.__name__))
+    assert gymnasium.vector.VectorEnv in kind.__bases__  # skrl's `wrap_env` looks no further
 
 
 # ---------------------------------------------------------------------- the same numbers
@@ -98,58 +94,13 @@ def test_every_bundled_environment_runs_inside_unchanged(env_id: str) -> None:
         assert_identical(run(ours, steps=12), run(theirs, steps=12))
 
 
-@pytest.mark.parametrize(
-    ("library", "env_id"), [("mujoco", "Ant-v5"), ("ale_py", "ALE/Breakout-v5")]
-)
-def test_a_simulator_runs_inside_unchanged(constructor: Any, library: str, env_id: str) -> None:
-    module = pytest.importorskip(library, reason=f"{library} is not installed")
-    if library == "ale_py":
-        gymnasium.register_envs(module)
-    theirs = gymnasium.vector.SyncVectorEnv(made(env_id, 2))
-    ours = constructor(made(env_id, 2))
-    assert_identical(run(ours, steps=20), run(theirs, steps=20))
-
-
-def test_a_training_script_with_its_import_changed_gives_the_same_numbers() -> None:
-    source = (Path(__file__).parent / "training_script.py").read_text(encoding="utf-8")
-    changed = source.replace(
-        "from gymnasium.vector import", "from vecspaces.adapters.gymnasium import"
-    )
-    assert changed != source
-    logs = []
-    for program in (source, changed):
-        namespace: dict[str, Any] = {"__name__": "script"}
-        exec(compile(program, "training_script.py", "exec"), namespace)
-        logs.append(namespace["train"]())
-    assert logs[0] == logs[1]
-    assert any(isinstance(entry, tuple) for entry in logs[0]), "no episode ended"
-
-
 # ---------------------------------------------------------------------- values of all ten spaces
 
 
-@settings(max_examples=12)
-@given(recipe=recipes(), seed=seeds)
-def test_observations_lie_in_gymnasiums_spaces(recipe: Recipe, seed: int) -> None:
-    space = recipe.build()
-    mode = list(vector.AutoresetMode)[seed % 2]  # DISABLED shows no more of it
-    env_fns = [partial(Sampler, space, spaces.Discrete(2))] * 2
-    with SyncVectorEnv(env_fns, autoreset_mode=mode) as envs:
-        observations, _ = envs.reset(seed=seed)
-        assert observations in envs.observation_space
-        for _ in range(4):
-            observations, *_, infos = envs.step(np.zeros(2, np.int64))
-            assert observations in envs.observation_space
-            for row in np.flatnonzero(infos.get("_final_obs", ())):
-                assert infos["final_obs"][row] in envs.single_observation_space
-
-
-@settings(max_examples=8)
-@given(recipe=recipes(max_leaves=3), seed=seeds)
-def test_values_of_gymnasiums_environments_lie_in_the_spaces_of_either_side(
-    recipe: Recipe, seed: int
-) -> None:
-    assert_values_lie_in_spaces(recipe.build(gymnasium.spaces), seed)
+@settings(max_examples=16)
+@given(recipe=recipes(max_leaves=3), seed=seeds, are_ours=st.booleans())
+def test_values_lie_in_the_spaces_of_either_side(recipe: Recipe, seed: int, are_ours: bool) -> None:
+    assert_values_lie_in_spaces(recipe.build(spaces if are_ours else gymnasium.spaces), seed)
 
 
 FOREIGN_GRAPH = gymnasium.spaces.Graph(
@@ -176,9 +127,10 @@ def test_graphs_in_sequences_are_those_of_either_side(space: Any) -> None:
 
 
 def assert_values_lie_in_spaces(space: Any, seed: int) -> None:
-    """Observations, actions and final observations of an environment of Gymnasium's lie in them."""
+    """Observations, actions and final observations of an environment lie in them."""
+    mode = list(vector.AutoresetMode)[seed % 2]  # DISABLED shows no more of it
     for constructor in (SyncVectorEnv, vector.SyncVectorEnv):
-        with constructor([partial(Choosy, space)] * 2, autoreset_mode="SameStep") as envs:
+        with constructor([partial(Choosy, space)] * 2, autoreset_mode=mode) as envs:
             observations, _ = envs.reset(seed=seed)
             envs.action_space.seed(seed)
             assert observations in envs.observation_space
@@ -249,14 +201,6 @@ def test_a_simulator_of_either_library_can_be_inside() -> None:
         assert envs.reset(seed=1)[0].shape == (4, 4)
 
 
-def test_a_wrapper_of_ours_may_lie_inside() -> None:
-    with as_gymnasium(RecordEpisodeStatistics(vector.SyncVectorEnv(ledgers(2)))) as envs:
-        envs.reset()
-        for _ in range(2):
-            *_, infos = envs.step(np.zeros(2, np.int64))
-        assert infos["episode"]["l"].tolist() == [2, 0]
-
-
 # ---------------------------------------------------------------------- make_vec
 
 
@@ -276,9 +220,3 @@ def test_make_vec_takes_gymnasiums_words_and_ours(words: dict[str, Any]) -> None
     assert isinstance(ours, gymnasium.vector.VectorEnv)
     assert ours.spec.id == theirs.spec.id == "CartPole-v1"
     assert_identical(run(ours, steps=10), run(theirs, steps=10))
-
-
-@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv, GymnasiumVectorEnv])
-def test_gymnasiums_class_is_a_direct_base(kind: type) -> None:
-    # skrl's `wrap_env` looks no further.
-    assert gymnasium.vector.VectorEnv in kind.__bases__

@@ -42,17 +42,11 @@ class Error(errors.VecspacesError, gymnasium.error.Error):
     """A wrong argument, as of `reset(seed=...)`."""
 
 
+# By the class of the core.
 _BOTH = {
     kind.__mro__[1]: kind
-    for kind in (
-        AlreadyPendingCallError,
-        NoAsyncCallError,
-        ClosedEnvironmentError,
-        CustomSpaceError,
-        InvalidActionError,
-        ResetNeededError,
-        Error,
-    )
+    for kind in tuple(globals().values())
+    if isinstance(kind, type) and issubclass(kind, errors.VecspacesError)
 }
 
 

@@ -104,19 +104,12 @@ def _with_graphs(kind: Any, value: Any) -> Any:
 
 
 class _Direction(NamedTuple):
-    """The direction of a conversion; names are the same in both libraries.
+    """The direction of a conversion; names are the same in both libraries."""
 
-    Attributes:
-        kinds: The names of the ten kinds of spaces that are converted.
-        target: The module of the resulting spaces.
-        base: The name of the base class of the resulting spaces, for messages.
-        lenient: Whether subclasses are converted like their parents, and other spaces are carried.
-    """
-
-    kinds: dict[type, str]
-    target: Any
-    base: str
-    lenient: bool = False
+    kinds: dict[type, str]  # the names of the ten kinds of spaces that are converted
+    target: Any  # the module of the resulting spaces
+    base: str  # the name of their base class, for messages
+    lenient: bool = False  # convert subclasses like their parents, and carry other spaces
 
 
 _theirs = {getattr(gymnasium.spaces, name): name for name in KINDS}

@@ -20,17 +20,16 @@ RAY: Any = {"backend": "ray", "num_workers": 2}
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-@pytest.mark.parametrize(("kind", "masks"), [(Crowd, "infos"), (Steady, "")])
-def test_rows(kind: Any, masks: str, mode: AutoresetMode) -> None:
-    make = partial(kind, masks=masks)
-    with make_vec(make, 3, agents="rows", state=True, autoreset_mode=mode, **RAY) as envs:
-        play(envs, make, mode)
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_dicts(mode: AutoresetMode) -> None:
-    make = partial(Crowd, masks="observations")
-    with make_vec(make, 2, agents="dict", state=True, autoreset_mode=mode, **RAY) as envs:
+@pytest.mark.parametrize(
+    ("layout", "make"),
+    [
+        ("rows", partial(Crowd, masks="infos")),
+        ("rows", Steady),
+        ("dict", partial(Crowd, masks="observations")),
+    ],
+)
+def test_steps_equal_a_bare_loop(layout: Any, make: Any, mode: AutoresetMode) -> None:
+    with make_vec(make, 3, agents=layout, state=True, autoreset_mode=mode, **RAY) as envs:
         play(envs, make, mode)
 
 

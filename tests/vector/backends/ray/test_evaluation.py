@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,51 +21,34 @@ def expected() -> Evaluation:
     return evaluate(errand_policy, Errand, episodes=20, seed=3, backend="sync")
 
 
+def play(env: object, num_envs: int, num_workers: int = 2, **arguments: Any) -> Evaluation:
+    """Evaluate in actors, 20 episodes as those of `expected`."""
+    return evaluate(
+        errand_policy,
+        env,  # type: ignore[arg-type]  # one of the factories below
+        episodes=20,
+        seed=3,
+        backend="ray",
+        num_workers=num_workers,
+        num_envs=num_envs,
+        **arguments,
+    )
+
+
 @pytest.mark.usefixtures("lent_actors")
 @pytest.mark.parametrize("num_envs", [2, 7])
 def test_the_result_is_that_of_one_process(expected: Evaluation, num_envs: int) -> None:
-    result = evaluate(
-        errand_policy,
-        Errand,
-        episodes=20,
-        seed=3,
-        backend="ray",
-        num_workers=2,
-        num_envs=num_envs,
-    )
-    assert_same(result, expected)
+    assert_same(play(Errand, num_envs), expected)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
-def test_actors_that_die_change_nothing(
+def test_actors_that_die_change_nothing_and_an_episode_that_kills_its_actor_is_named(
     expected: Evaluation, cluster: object, tmp_path: Path
 ) -> None:
     env = partial(Poisoned, tuple(expected.seeds[[0, 12]].tolist()), "step", tmp_path)
-    result = evaluate(
-        errand_policy,
-        env,
-        episodes=20,
-        seed=3,
-        backend="ray",
-        num_workers=2,
-        num_envs=4,
-    )
+    result = play(env, 4)
     assert_same(result, expected)
-    assert result.retries[0] == 1
-    assert result.retries[12] == 1
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
-def test_an_episode_that_kills_its_actor_is_named(expected: Evaluation, cluster: object) -> None:
+    assert result.retries[[0, 12]].tolist() == [1, 1]
     seed = int(expected.seeds[5])
     with pytest.raises(WorkerDiedError, match=f"episode 5 with seed {seed} lost its worker 2"):
-        evaluate(
-            errand_policy,
-            partial(Poisoned, (seed,), "step"),
-            episodes=20,
-            seed=3,
-            backend="ray",
-            num_workers=1,
-            num_envs=1,
-            max_retries=1,
-        )
+        play(partial(Poisoned, (seed,), "step"), 1, 1, max_retries=1)

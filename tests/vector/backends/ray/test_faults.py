@@ -107,46 +107,36 @@ def test_a_death_in_an_actor_of_processes_names_the_actor_and_the_process(tmp_pa
         assert_as_new(envs)
 
 
-@pytest.mark.full
-def test_a_process_of_an_actor_is_restarted_in_it(tmp_path: Path) -> None:
-    with make(tmp_path, "SIGKILL", processes_per_actor=2, on_worker_death="restart") as envs:
-        envs.reset(seed=0)
-        actors = envs.call(actor_of_process)
-        arm(tmp_path)
-        _, rewards, _, truncations, infos = envs.step(ACTIONS)
-        assert infos["worker_restarted"].tolist() == [False, False, True, False]
-        assert truncations.tolist() == [False, False, True, False] and rewards[2] == 0
-        assert envs.call(actor_of_process) == actors
-        assert_as_new(envs)
-
-
-def test_a_function_decides_on_the_death_of_a_process_of_an_actor(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("deed", "on_death", "lost"),
+    [
+        # The process alone is restarted, or the actor as a whole.
+        pytest.param("SIGKILL", "restart", [2], marks=pytest.mark.full),
+        ("SIGKILL", "function", [2, 3]),
+        pytest.param("hang", "raise", [2, 3], marks=pytest.mark.full),
+    ],
+)
+def test_a_loss_of_a_process_of_an_actor_is_a_truncation(
+    deed: str, on_death: str, lost: list[int], tmp_path: Path
+) -> None:
     seen: list[WorkerDiedError] = []
-    with make(tmp_path, "SIGKILL", processes_per_actor=2, on_worker_death=seen.append) as envs:
+    arguments: Any = {"on_worker_death": seen.append if on_death == "function" else on_death}
+    if deed == "hang":
+        arguments |= {"step_timeout": stretched(2.0), "on_step_timeout": "restart"}
+    with make(tmp_path, deed, processes_per_actor=2, **arguments) as envs:
         envs.reset(seed=0)
         before = envs.call(actor_of_process)
         arm(tmp_path)
-        *_, truncations, infos = envs.step(ACTIONS)
-        assert (
-            truncations.tolist() == infos["worker_restarted"].tolist() == [False] * 2 + [True] * 2
-        )
-        assert [(error.env_ids, error.worker) for error in seen] == [((2,), 1)]
-        named = r"worker 1 on node .*: process 0 \(environment 2\) .*SIGKILL"
-        assert re.match(named, str(seen[0])) and seen[0].node is not None
+        _, rewards, _, truncations, infos = envs.step(ACTIONS)
+        expected = np.isin(np.arange(NUM_ENVS), lost).tolist()
+        assert truncations.tolist() == infos["worker_restarted"].tolist() == expected
+        assert not rewards[lost].any()
         after = envs.call(actor_of_process)
-        assert after[:2] == before[:2] and after[2] != before[2], "the actor as a whole"
-        assert_as_new(envs)
-
-
-@pytest.mark.full
-def test_an_actor_whose_process_hangs_is_replaced(tmp_path: Path) -> None:
-    arguments: Any = {"step_timeout": stretched(2.0), "on_step_timeout": "restart"}
-    with make(tmp_path, "hang", processes_per_actor=2, **arguments) as envs:
-        envs.reset(seed=0)
-        arm(tmp_path)
-        *_, truncations, infos = envs.step(ACTIONS)
-        lost = [False, False, True, True]
-        assert truncations.tolist() == infos["worker_restarted"].tolist() == lost
+        assert after[:2] == before[:2] and (after[2] == before[2]) == (len(lost) == 1)
+        if on_death == "function":
+            assert [(error.env_ids, error.worker) for error in seen] == [((2,), 1)]
+            named = r"worker 1 on node .*: process 0 \(environment 2\) .*SIGKILL"
+            assert re.match(named, str(seen[0])) and seen[0].node is not None
         assert_as_new(envs)
 
 
@@ -185,18 +175,6 @@ def test_actors_that_never_come_are_tried_again_in_moderation_and_the_reason_is_
 
 
 # ---------------------------------------------------------------------- exceptions
-
-
-@pytest.mark.usefixtures("lent_actors")
-def test_an_exception_has_its_own_type_and_the_traceback_of_the_actor(tmp_path: Path) -> None:
-    with make(tmp_path, "exception") as envs:
-        envs.reset(seed=0)
-        arm(tmp_path)
-        with pytest.raises(OddError, match=r"^the gripper is stuck$") as caught:
-            envs.step(ACTIONS)
-        cause = str(caught.value.__cause__)
-        assert "environment 2 (worker 1) failed in step" in cause and "faulty_envs.py" in cause
-        assert_as_new(envs)
 
 
 @pytest.mark.usefixtures("lent_actors")

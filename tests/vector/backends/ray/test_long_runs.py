@@ -49,12 +49,14 @@ class Wider(Ledger):
 
 
 def test_the_store_holds_a_shared_array_once_for_all_vector_envs(cluster: Cluster) -> None:
+    """And the processes of an actor share a copy."""
     table = SharedArray(np.ones((1000, 1000)))  # 8 MB
     known = len(Connection._stored)
     with (
         RayVectorEnv([partial(Reader, table)] * 4, num_workers=2) as envs,
-        RayVectorEnv([partial(Reader, table)] * 2, num_workers=1) as others,
+        RayVectorEnv([partial(Reader, table)] * 2, num_workers=1, processes_per_actor=2) as others,
     ):
+        assert len(set(others.call("pid"))) == 2
         assert envs.call("total") + others.call("total") == (1e6,) * 6
         assert len(Connection._stored) == known + 1
         with pytest.raises(ValueError, match="read-only"):
@@ -66,15 +68,6 @@ def test_the_store_holds_a_shared_array_once_for_all_vector_envs(cluster: Cluste
     del envs, others, table, late
     gc.collect()
     assert len(Connection._stored) == known
-
-
-@pytest.mark.full
-def test_the_processes_of_an_actor_share_a_copy(cluster: Cluster) -> None:
-    table = SharedArray(np.arange(6).reshape(2, 3))
-    factories = [partial(Reader, table)] * 2
-    with RayVectorEnv(factories, num_workers=1, processes_per_actor=2) as envs:
-        assert envs.call("total") == (15.0, 15.0)
-        assert len(set(envs.call("pid"))) == 2
 
 
 def test_environments_are_replaced_in_their_actors(cluster: Cluster) -> None:
@@ -147,8 +140,3 @@ def test_actors_are_replaced_between_episodes(mode: str, cluster: Cluster, tmp_p
         replaced = envs.stats().recycled_after.tolist()
         assert replaced == ([2, 1] if mode == "SameStep" else [1, 1])
         assert len(notes(tmp_path, "closed")) == sum(replaced)
-
-
-def test_the_memory_of_actors_cannot_be_read(cluster: Cluster) -> None:
-    with pytest.raises(ValueError, match="recycle_memory needs workers whose memory can be read"):
-        RayVectorEnv([Ledger], num_workers=1, recycle_memory=10**9)

@@ -37,20 +37,14 @@ _PAUSE_SECONDS = 0.05
 
 
 class _Request(NamedTuple):
-    """A call of an actor's method that has not returned yet.
-
-    Attributes:
-        op: The command; None: the call that returns the actor's node.
-        seq: The number of the command; 0 without a command.
-        slot: The slot of the ring that it writes.
-    """
+    """A call of an actor's method that has not returned yet."""
 
     worker: int
-    op: Op | None
+    op: Op | None  # the command; None: the call that returns the actor's node
     method: str
     arguments: tuple[Any, ...] = ()
-    seq: int = 0
-    slot: int = 0
+    seq: int = 0  # the number of the command
+    slot: int = 0  # the slot of the ring that it writes
 
 
 class RayBackend(RemoteBackend):
