@@ -15,31 +15,13 @@ from vecspaces.cli.timing import Measurement
 
 QUICK = "--seconds 0.002 --rounds 2"
 
-MODULES = {
-    "counter": """
-from vecspaces import Env, spaces
-
-class Counter(Env):
-    observation_space = spaces.Box(0, 100, (1,))
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.low, {}
-
-    def step(self, action):
-        return self.observation_space.low, 0.0, False, False, {}
-"""
-}
-
 
 # In a process of its own: Gymnasium keeps shared memory, and matplotlib keeps fonts open.
 def test_every_backend_is_measured_at_every_number_and_plotted() -> None:
     Path("old").write_text("old")
     os.link("old", "s.png")
-    output = run_apart(
-        f"bench CartPole-v1 counter:Counter --num-envs 1,2 --json found.json --plot s.png {QUICK}"
-    )
+    given = f"--num-envs 1,2 --json found.json --plot s.png {QUICK}"
+    output = run_apart(f"bench CartPole-v1 tests.cli.envs:Plain {given}")
     assert Path("old").read_text() == "old", "the older one is replaced, not written over"
     assert Path("s.png").read_bytes().startswith(b"\x89PNG")
     row = next(line for line in output.splitlines() if "vecspaces async " in line)
@@ -71,7 +53,7 @@ def test_the_ratio_is_to_the_faster_of_gymnasiums() -> None:
 
 def test_only_backends_that_can_step_an_environment_are_measured() -> None:
     backends = ("--backends", "vecspaces,gymnasium sync,")
-    found = as_json(f"bench counter:Counter --num-envs 2,2 {QUICK}", *backends)
+    found = as_json(f"bench tests.cli.envs:Plain --num-envs 2,2 {QUICK}", *backends)
     names = [entry["backend"] for entry in found["results"]]
     assert names == ["vecspaces sync", "vecspaces async", "gymnasium sync"]
     for entry in found["results"]:
@@ -96,6 +78,6 @@ def test_backends_that_are_not_installed_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Contender, "installed", property(lambda self: not self.module))
-    result = run("bench counter:Counter --backends gymnasium")
+    result = run("bench tests.cli.envs:Plain --backends gymnasium")
     assert result.exit_code == 2
     assert "--backends: 'gymnasium' needs gymnasium, not installed here" in result.output

@@ -13,47 +13,6 @@ import pytest
 from tests.cli.running import run
 from tests.vector.bounds import quietly
 
-MODULES = {
-    "steady": """
-import time
-from vecspaces import Env, spaces
-
-class Steady(Env):
-    observation_space = spaces.Box(0, 1, (2,))
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.slow = seed == 3
-        return self.observation_space.low, {}
-
-    def step(self, action):
-        time.sleep(0.05 if self.slow else 0.0005)
-        return self.observation_space.low, 0.0, False, False, {}
-
-class Slow(Steady):
-    def step(self, action):
-        time.sleep(0.05)
-        return super().step(action)
-
-class Brief(Steady):
-    def step(self, action):
-        return self.observation_space.low, 0.0, True, False, {}
-
-def ponder(observations):
-    time.sleep(0.3)
-    return [0] * len(observations)
-
-class Recurrent:
-    def reset(self, rows):
-        print("begun:", rows.tolist())
-
-    def __call__(self, observations):
-        time.sleep(0.001)
-        return [0] * len(observations)
-"""
-}
-
 
 def timeline(command: str) -> list[dict[str, Any]]:
     result = run(f"profile {command} --seconds 0.2 --trace trace.json")
@@ -64,7 +23,7 @@ def timeline(command: str) -> list[dict[str, Any]]:
 
 def test_the_slow_environment_comes_first_and_is_named() -> None:
     def profile() -> tuple[list[str], str]:
-        result = run("profile steady:Steady --num-envs 4 --num-workers 2 --seconds 0.5")
+        result = run("profile tests.cli.envs:Waiting --num-envs 4 --num-workers 2 --seconds 0.5")
         assert result.exit_code == 0, result.output
         table = result.output[result.output.index("step, mean") :].splitlines()
         named = [said for said in SAID if said in result.output]
@@ -77,7 +36,7 @@ SAID = ["environment 3 takes", "worker 0 waits"]
 
 
 def test_the_timeline_has_a_track_for_the_caller_and_for_each_worker() -> None:
-    events = timeline("steady:Steady --num-envs 3 --num-workers 2")
+    events = timeline("tests.cli.envs:Waiting --num-envs 3 --num-workers 2")
     names = {
         event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"
     }
@@ -114,7 +73,7 @@ def test_spans_of_one_track_nest(mode: str) -> None:
 
 
 def test_steps_of_the_environments_lie_within_the_callers_step() -> None:
-    events = timeline("steady:Steady --num-envs 2")
+    events = timeline("tests.cli.envs:Waiting --num-envs 2")
     spans = [event for event in events if event["ph"] == "X"]
     begins = [event["ts"] for event in spans if event["name"] == "step_async"]
     ends = [event["ts"] + event["dur"] for event in spans if event["name"] == "step_wait"]
@@ -126,16 +85,18 @@ def test_steps_of_the_environments_lie_within_the_callers_step() -> None:
 
 
 def test_one_sentence_names_the_bottleneck() -> None:
-    command = "profile steady:Slow --num-envs 2 --num-workers 2 --seconds 0.5"
+    command = "profile tests.cli.envs:Slow --num-envs 2 --num-workers 2 --seconds 0.5"
     # On a busy machine processes wait for cores more than for environments.
     assert re.search("^(the environments take|waiting takes) [0-9]+%", run(command).output, re.M)
     result = quietly(
-        lambda: run(f"{command} --policy steady:ponder"),
+        lambda: run(f"{command} --policy tests.cli.envs:ponder"),
         lambda result: "the policy takes" in result.output,
     )
     assert result.exit_code == 0, result.output
     assert "the policy takes" in result.output and "more workers will not help" in result.output
-    result = run("profile steady:Brief --num-envs 1 --seconds 0.5 --policy steady:Recurrent")
+    result = run(
+        "profile tests.cli.envs:Brief --num-envs 1 --seconds 0.5 --policy tests.cli.envs:Recurrent"
+    )
     assert result.exit_code == 0, result.output
     assert result.output.count("begun: [0]") >= 2
 

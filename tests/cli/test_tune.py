@@ -23,29 +23,6 @@ from vecspaces.errors import SlowEnvironmentWarning
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
-MODULES = {
-    "sleeper": """
-import time
-from vecspaces import Env, spaces
-
-class Sleeper(Env):
-    observation_space = spaces.Box(0, 1, (8, 8))
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.low, {}
-
-    def step(self, action):
-        time.sleep(0.002)
-        return self.observation_space.low, 0.0, False, False, {}
-
-def vectors():
-    from vecspaces import make_vec
-    return make_vec("CartPole-v1", 2, backend="sync")
-"""
-}
-
 
 def costs(**changes: Any) -> Costs:
     usual: dict[str, Any] = {
@@ -80,7 +57,7 @@ def test_it_shows_the_costs_and_prints_a_line_that_runs() -> None:
 
 def test_an_environment_that_waits_gets_more_workers_than_cores() -> None:
     def tune() -> tuple[str, Any, set[int]]:
-        result = run("tune sleeper:Sleeper --num-envs 8 --seconds 1 --json t.json")
+        result = run("tune tests.cli.envs:Sleeper --num-envs 8 --seconds 1 --json t.json")
         assert result.exit_code == 0, result.output
         found = json.loads(Path("t.json").read_text())
         counts = {tried["options"].get("num_workers") for tried in found["tried"]}
@@ -170,7 +147,7 @@ def test_the_simplest_of_the_fastest_is_best() -> None:
 
 
 def test_vector_envs_are_not_measured() -> None:
-    result = run("tune sleeper:vectors --num-envs 2 --seconds 1")
+    result = run("tune tests.cli.envs:two_cart_poles --num-envs 2 --seconds 1")
     assert result.exit_code == 2
     message = "vecspaces: ENV: tune needs a factory of single environments, found one that makes"
     assert result.output.splitlines()[-1].startswith(message)
