@@ -16,6 +16,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from vecspaces.cli import console
+
 Call = Callable[[], Any]
 ROUND_SECONDS = 0.0005  # below a scheduler's time slice, so that few rounds are interrupted
 
@@ -33,10 +35,7 @@ def versions() -> str:
 
 def make_table(title: str, *columns: str, left: int = 1) -> Table:
     """Return a table whose first columns are aligned to the left, the others to the right."""
-    table = Table(title=f"{title} ({versions()})", title_justify="left")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < left else "right")
-    return table
+    return console.make_table(f"{title} ({versions()})", *columns, left=left)
 
 
 def time_in_turns(calls: Sequence[Call], rounds: int) -> list[float]:

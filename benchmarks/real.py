@@ -82,7 +82,7 @@ def find_task(name: str) -> Callable[[], Any] | str:
 
 
 def _one_process_each(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
-    return open_vecspaces(make, num_envs, "async", num_workers=num_envs)
+    return open_vecspaces("async", make, num_envs, num_envs)
 
 
 EACH = Contender("vecspaces async, one process each", _one_process_each)

@@ -12,7 +12,7 @@ another program disturbed one environment, `--only NAME` measures it again and k
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -24,7 +24,7 @@ from benchmarks.peers import PEERS, versions
 from vecspaces.cli import options
 from vecspaces.cli.bench import GYMNASIUM_NAMES, Comparison, print_comparison
 from vecspaces.cli.console import announce, output, progress_bar, write_json
-from vecspaces.cli.contenders import CONTENDERS, LIMIT, Contender, Runner, open_vecspaces
+from vecspaces.cli.contenders import CONTENDERS, LIMIT, Contender, open_vecspaces
 from vecspaces.cli.timing import Measurement, Plan, measure_plan
 
 ROOT = Path(__file__).parents[1]
@@ -57,11 +57,7 @@ COLUMNS = {
 }
 
 
-def _open_views(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
-    return open_vecspaces(make, num_envs, "async", num_workers=num_workers, copy=False)
-
-
-VIEWS = Contender("vecspaces async, copy=False", _open_views)
+VIEWS = Contender("vecspaces async, copy=False", partial(open_vecspaces, "async", copy=False))
 
 
 class Target(NamedTuple):

@@ -18,6 +18,7 @@ sentence that refuses it. `tests/docs/test_features.py` tries all columns but Ra
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import inspect
 import os
@@ -25,10 +26,13 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +41,7 @@ import pytest
 from tests.envs import Ledger
 from tests.envs.agents import Crowd
 from tests.envs.masked import Always
-from tests.vector.bounds import stretched
+from tests.vector.bounds import hurry_by
 from vecspaces import Env, SharedArray, collect, evaluate, make_vec, sample_actions, spaces
 from vecspaces.aio import Pool
 from vecspaces.errors import (
@@ -47,6 +51,7 @@ from vecspaces.errors import (
     WorkerDiedError,
 )
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
+from vecspaces.vector.backends import slowness
 from vecspaces.vector.options import PROCESS_ARGUMENTS
 from vecspaces.vector.utils import batch_space, iterate
 from vecspaces.wrappers import RecordEpisodeStatistics
@@ -56,10 +61,14 @@ Rows = npt.NDArray[np.int64]
 Part = tuple[Rows, tuple[Any, ...]]
 
 
-#: Rows that sleep: the ordinary run has some of their cells.
-SLOW = ('`on_step_timeout="restart"`', "`slow_warning`", "`StepTimeoutError.stack`")
 #: Rows after which a worker cannot be used again, or that are given another one.
-FAULTY = (*SLOW, "`WorkerDiedError.stack`", "`recycle_after`")
+FAULTY = (
+    '`on_step_timeout="restart"`',
+    "`slow_warning`",
+    "`StepTimeoutError.stack`",
+    "`WorkerDiedError.stack`",
+    "`recycle_after`",
+)
 
 
 class NoEffect(Exception):  # noqa: N818  # no error: an outcome
@@ -253,16 +262,16 @@ def outcome(name: str, column: Column, folder: Path) -> tuple[str, Exception | N
 
 
 class Sleepy(Env[Any, Any]):
-    """Sleeps once, in the step that finds its file; or crashes its process (None).
+    """Sleeps in the step that finds the file `order`, which it renames to `asleep`.
 
-    It sleeps no longer than until there is the file `noticed`.
+    It wakes up when there is the file `noticed`. Without `seconds`, it crashes its process instead.
     """
 
     observation_space = spaces.Box(0, 99, (1,), np.float64)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, order: Path, seconds: float | None, noticed: Path | None = None) -> None:
-        self.order, self.seconds, self.noticed, self.time = order, seconds, noticed, 0
+    def __init__(self, folder: Path, seconds: float | None) -> None:
+        self.folder, self.seconds, self.time = folder, seconds, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
@@ -271,18 +280,15 @@ class Sleepy(Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         try:
-            self.order.unlink()
+            (self.folder / "order").rename(self.folder / "asleep")
         except FileNotFoundError:
             pass
         else:
             if self.seconds is None:
                 os.kill(os.getpid(), signal.SIGSEGV)
-            elif self.noticed is None:
-                time.sleep(self.seconds)
-            else:
-                give_up = time.monotonic() + self.seconds
-                while not self.noticed.exists() and time.monotonic() < give_up:
-                    time.sleep(0.01)
+            give_up = time.monotonic() + (self.seconds or 0.0)
+            while not (self.folder / "noticed").exists() and time.monotonic() < give_up:
+                time.sleep(0.01)
         self.time += 1
         return np.array([float(self.time)]), 1.0, False, False, {}
 
@@ -452,18 +458,31 @@ def _arguments_of_processes(column: Column, folder: Path) -> None:
         assert envs.num_workers == 2
 
 
+def _give_order(column: Column, envs: Any, folder: Path) -> list[Any]:
+    """Step, and step again, when one environment sleeps; return what each row showed."""
+    column.play(envs, zeros, steps=1)
+    (folder / "order").touch()
+    parts = column.step(envs, [(rows, zeros(None, rows)) for rows in column.units(envs)])
+    assert (folder / "asleep").exists()
+    return column.by_row(envs, parts)
+
+
+@contextlib.contextmanager
+def _bounded(column: Column, folder: Path, **arguments: Any) -> Iterator[Any]:
+    """Make a vector env, one environment of which overruns the bound of a step when it sleeps."""
+    sleeps, bound = (0.1, 0.05) if column.is_in_process else (1000.0, 60.0)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        column.make(partial(Sleepy, folder, sleeps), step_timeout=bound, **arguments) as envs,
+    ):
+        hurry_by(patch)((folder / "asleep").exists)
+        yield envs
+
+
 @feature('`on_step_timeout="restart"`')
 def _restarts(column: Column, folder: Path) -> None:
-    sleeps, bound = (0.1, 0.05) if column.is_in_process else (1000.0, stretched(1.0))
-    order = folder / "sleep"
-    with column.make(
-        partial(Sleepy, order, sleeps), step_timeout=bound, on_step_timeout="restart"
-    ) as envs:
-        column.play(envs, zeros, steps=1)
-        order.touch()
-        parts = column.step(envs, [(rows, zeros(None, rows)) for rows in column.units(envs)])
-        assert not order.exists()
-        shown = column.by_row(envs, parts)
+    with _bounded(column, folder, on_step_timeout="restart") as envs:
+        shown = _give_order(column, envs, folder)
         lost = [row for row in shown if row[-1].get("worker_restarted")]
         if not lost:
             raise NoEffect
@@ -472,56 +491,53 @@ def _restarts(column: Column, folder: Path) -> None:
 
 @feature("`slow_warning`")
 def _warns(column: Column, folder: Path) -> None:
-    order, noticed = folder / "sleep", folder / "noticed"
+    looks, asleep, noticed = count(), folder / "asleep", folder / "noticed"
 
     def note(message: Any, category: type[Warning], *more: Any) -> None:
-        if category is SlowEnvironmentWarning and order_was_given:
+        if category is SlowEnvironmentWarning:
             noticed.touch()
 
-    # The environment waits until it was noticed: a caller that comes late sees no wait. Since each
-    # episode is warned of once, a busy machine must not make the reset slow.
-    sleeps, bound = (0.2, 0.1) if column.is_in_process else (60.0, stretched(1.0))
-    order_was_given = False
+    def now() -> float:
+        """The time, for which each look at what sleeps is a thousand seconds after the last one."""
+        return time.monotonic() + (1000.0 * next(looks) if asleep.exists() else 0.0)
+
+    # The environment waits until it was noticed: a caller that comes late sees no wait.
+    sleeps, bound = (0.2, 0.1) if column.is_in_process else (60.0, 60.0)
     with (
-        column.make(partial(Sleepy, order, sleeps, noticed), slow_warning=bound) as envs,
+        mock.patch.object(slowness, "time", SimpleNamespace(monotonic=now)),
+        mock.patch.object(slowness, "_LOOKS", 1000),
+        column.make(partial(Sleepy, folder, sleeps), slow_warning=bound) as envs,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("always")
         warnings.showwarning = note  # type: ignore[assignment]
-        column.play(envs, zeros, steps=1)
-        order_was_given = True
-        order.touch()
-        column.step(envs, [(rows, zeros(None, rows)) for rows in column.units(envs)])
-        assert not order.exists()
+        _give_order(column, envs, folder)
         if not noticed.exists():
             raise NoEffect
 
 
 @feature("`StepTimeoutError.stack`")
 def _stack_of_a_hang(column: Column, folder: Path) -> None:
-    sleeps, bound = (0.1, 0.05) if column.is_in_process else (1000.0, stretched(1.0))
-    _stack(column, folder, sleeps, StepTimeoutError, step_timeout=bound)
+    with _bounded(column, folder) as envs:
+        _check_stack(column, envs, folder, StepTimeoutError)
 
 
 @feature("`WorkerDiedError.stack`")
 def _stack_of_a_crash(column: Column, folder: Path) -> None:
-    _stack(column, folder, 0.0 if column.is_in_process else None, WorkerDiedError)
+    with column.make(partial(Sleepy, folder, 0.0 if column.is_in_process else None)) as envs:
+        _check_stack(column, envs, folder, WorkerDiedError)
 
 
-def _stack(column: Column, folder: Path, seconds: Any, kind: Any, **arguments: Any) -> None:
-    order = folder / "sleep"
-    with column.make(partial(Sleepy, order, seconds), **arguments) as envs:
-        column.play(envs, zeros, steps=1)
-        order.touch()
-        try:
-            column.step(envs, [(rows, zeros(None, rows)) for rows in column.units(envs)])
-        except kind as error:
-            envs.close(terminate=True)  # which does not wait for what sleeps
-            if error.stack is None:
-                raise NoEffect from None
-            assert "in step" in error.stack
-        else:
-            raise NoEffect
+def _check_stack(column: Column, envs: Any, folder: Path, kind: Any) -> None:
+    try:
+        _give_order(column, envs, folder)
+    except kind as error:
+        envs.close(terminate=True)  # which does not wait for what sleeps
+        if error.stack is None:
+            raise NoEffect from None
+        assert "in step" in error.stack
+    else:
+        raise NoEffect
 
 
 # ---------------------------------------------------------------------- long runs
@@ -562,9 +578,9 @@ def _shares(column: Column, folder: Path) -> None:
     assert numbers == [[3, 3]] * 3
 
 
-def _recycle(column: Column, **limits: int) -> None:
+def _recycle(limit: str, column: Column, folder: Path) -> None:
     """Play three episodes of each environment, each in a worker of its own."""
-    with column.make(partial(Ledger, length=2), **limits) as envs:
+    with column.make(partial(Ledger, length=2), **{limit: 1}) as envs:
         before = envs.call(_process)
         shown = column.play(envs, zeros, steps=8)
         after = envs.call(_process)
@@ -609,14 +625,8 @@ def _at_least(column: Column, folder: Path) -> None:
         assert len(envs.recv(timeout=0.0, at_least=0).env_ids) == 0
 
 
-@feature("`recycle_after`")
-def _recycles_after(column: Column, folder: Path) -> None:
-    _recycle(column, recycle_after=1)
-
-
-@feature("`recycle_memory`")
-def _recycles_memory(column: Column, folder: Path) -> None:
-    _recycle(column, recycle_memory=1)
+for _limit in ("recycle_after", "recycle_memory"):
+    feature(f"`{_limit}`")(partial(_recycle, _limit))
 
 
 @feature("`evaluate` of `tasks`")

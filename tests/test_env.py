@@ -44,14 +44,6 @@ def test_a_seed_gives_the_same_episodes_as_in_gymnasium(seed: int) -> None:
     assert ours.np_random_seed == theirs.np_random_seed == seed
 
 
-def test_without_a_seed_the_generator_goes_on() -> None:
-    walk = Walk()
-    walk.reset(seed=1)
-    generator = walk.np_random
-    walk.reset()
-    assert walk.np_random is generator
-
-
 @pytest.mark.parametrize("seed", [-1, 1.5, "1"])
 def test_a_seed_that_is_none_is_refused(seed: Any) -> None:
     with pytest.raises(VecspacesError, match="seed: expected"):

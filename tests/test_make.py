@@ -30,9 +30,6 @@ class Settings(Ledger):
         self.settings = settings
 
 
-NAME = "vecspaces.testing.envs:Ledger"
-
-
 def two_steps_at_most(env: Any) -> Any:
     return gymnasium.wrappers.TimeLimit(env, max_episode_steps=2)
 
@@ -47,15 +44,14 @@ def test_a_gymnasium_id_gives_what_gymnasium_gives(backend: str) -> None:
             assert_identical(ours.step(actions), theirs.step(actions))
 
 
-@pytest.mark.parametrize("env", [NAME, Ledger, lambda number=0: Ledger(number)])
-def test_a_factory_by_any_name_gets_the_arguments(env: Any) -> None:
-    with make_vec(env, 2, backend="sync", number=7) as envs:
-        assert envs.get_attr("number") == (7, 7)
-
-
-def test_a_list_makes_one_environment_of_each_entry() -> None:
+def test_a_factory_may_have_any_name_and_a_list_makes_one_environment_of_each_entry() -> None:
+    named = "vecspaces.testing.envs:Ledger"
+    assert find_factory("vecspaces.testing:envs.Ledger") is Ledger
+    for env in (named, Ledger, lambda number=0: Ledger(number)):
+        with make_vec(env, 2, backend="sync", number=7) as envs:
+            assert envs.get_attr("number") == (7, 7)
     for num_envs in (1, 3):
-        env_fns = [NAME, partial(Ledger, 5), partial(Ledger, 7)]
+        env_fns = [named, partial(Ledger, 5), partial(Ledger, 7)]
         with make_vec(env_fns, num_envs, backend="sync") as envs:
             assert envs.get_attr("number") == (0, 5, 7)
 
@@ -105,21 +101,14 @@ def test_a_module_is_imported_for_the_id_that_it_registers(
         "gymnasium.register('Late-v2', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("registers:Late-v2", "registers:Late"):
+    latest = {
+        "registers:Late-v2": "Late-v2",
+        "registers:Late": "Late-v2",
+        "CartPole": "CartPole-v1",
+    }
+    for name, completed in latest.items():
         with make_vec(name, 2, backend="sync") as envs:
-            assert envs.spec is not None
-            assert envs.spec.id == "Late-v2"
-
-
-def test_names_of_ids_and_modules_are_completed() -> None:
-    with make_vec("CartPole", backend="sync") as envs:
-        assert envs.spec is not None
-        assert envs.spec.id == "CartPole-v1"  # the latest version
-    assert find_factory("vecspaces.testing:envs.Ledger") is Ledger
-    with pytest.raises(AttributeError, match=r"has no 'Legder',.* mean 'Ledger'\?"):
-        make_vec("vecspaces.testing.envs:Legder")
-    with pytest.raises(TypeError, match="integer"):
-        make_vec(Ledger, 2.5)  # type: ignore[arg-type]  # that is the point
+            assert envs.spec is not None and envs.spec.id == completed
 
 
 def test_the_spec_is_what_gymnasium_would_say() -> None:
@@ -148,20 +137,6 @@ def test_the_spec_makes_the_same_again(backend: str) -> None:
         for _ in range(5):
             actions = np.zeros(3, np.int64)
             assert_identical(again.step(actions), made.step(actions))
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        (":Env", "package.module:Env"),
-        (".relative:Env", "relative:Env"),
-        ("./folder/file.py:Env", "folder.file:Env"),
-        ("file.py:Env", "file:Env"),
-    ],
-)
-def test_a_malformed_module_name_comes_with_a_suggestion(name: str, meant: str) -> None:
-    with pytest.raises(ImportError, match=f"env: '{name}': .* such as '{meant}'"):
-        make_vec(name)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -211,8 +186,6 @@ def test_arguments_of_processes_have_no_effect_in_one_process() -> None:
             assert "vector_kwargs" not in envs.spec.kwargs
             with make_vec(envs.spec) as again:
                 assert again.reset(seed=1)[0].shape == (2, 4)
-    with pytest.raises(TypeError, match=r"neither SyncVectorEnv nor .*did you mean 'num_workers'"):
-        make_vec("CartPole-v1", 2, backend="sync", num_worker=2)
 
 
 def test_env_kwargs_reach_the_environment_whatever_their_names() -> None:
@@ -220,19 +193,6 @@ def test_env_kwargs_reach_the_environment_whatever_their_names() -> None:
     with make_vec(Settings, 2, backend="sync", copy=False, start=4, env_kwargs=arguments) as envs:
         assert envs.copy is False
         assert envs.get_attr("settings") == (arguments,) * 2
-
-
-@pytest.mark.parametrize(
-    "env_id, hint",
-    [
-        ("ALE/Breakout-v5", "'ale_py:ALE/Breakout-v5'"),
-        ("MiniGrid-Empty-5x5-v0", "'minigrid:MiniGrid-Empty-5x5-v0'"),
-        ("Somewhere/Thing-v0", "'module_that_registers_it:Somewhere/Thing-v0'"),
-    ],
-)
-def test_an_id_of_a_package_that_was_not_imported_names_the_package(env_id: str, hint: str) -> None:
-    with pytest.raises(gymnasium.error.UnregisteredEnv, match=f"name that too: {hint}$"):
-        make_vec(env_id, 2)
 
 
 def test_the_text_of_a_vector_env_names_workers_and_mode() -> None:

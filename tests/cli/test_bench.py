@@ -8,38 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import as_json, run, run_apart
+from tests.cli.running import run, run_apart
 from vecspaces.cli.bench import Comparison
 from vecspaces.cli.contenders import Contender
 from vecspaces.cli.timing import Measurement
 
 QUICK = "--seconds 0.002 --rounds 2"
 
-MODULES = {
-    "counter": """
-from vecspaces import Env, spaces
-
-class Counter(Env):
-    observation_space = spaces.Box(0, 100, (1,))
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.low, {}
-
-    def step(self, action):
-        return self.observation_space.low, 0.0, False, False, {}
-"""
-}
-
 
 # In a process of its own: Gymnasium keeps shared memory, and matplotlib keeps fonts open.
 def test_every_backend_is_measured_at_every_number_and_plotted() -> None:
     Path("old").write_text("old")
     os.link("old", "s.png")
-    output = run_apart(
-        f"bench CartPole-v1 counter:Counter --num-envs 1,2 --json found.json --plot s.png {QUICK}"
-    )
+    given = f"--num-envs 1,2 --num-workers 2 --json found.json --plot s.png {QUICK}"
+    output = run_apart(f"bench CartPole-v1 tests.cli.envs:Plain {given}")
     assert Path("old").read_text() == "old", "the older one is replaced, not written over"
     assert Path("s.png").read_bytes().startswith(b"\x89PNG")
     row = next(line for line in output.splitlines() if "vecspaces async " in line)
@@ -50,6 +32,8 @@ def test_every_backend_is_measured_at_every_number_and_plotted() -> None:
     assert [(entry["num_envs"], entry["backend"]) for entry in results] == [
         (number, backend) for number in (1, 2) for backend in (*vector_envs, "the limit")
     ]
+    workers = [one["num_workers"] for one in results if one["backend"] == "vecspaces async"]
+    assert workers == [1, 2]
     for entry in results:
         assert len(entry["runs"]) == 2
         assert entry["steps_per_second"] > 0
@@ -69,33 +53,23 @@ def test_the_ratio_is_to_the_faster_of_gymnasiums() -> None:
     assert report.times_gymnasium(entry) == 1.5
 
 
-def test_only_backends_that_can_step_an_environment_are_measured() -> None:
-    backends = ("--backends", "vecspaces,gymnasium sync,")
-    found = as_json(f"bench counter:Counter --num-envs 2,2 {QUICK}", *backends)
-    names = [entry["backend"] for entry in found["results"]]
-    assert names == ["vecspaces sync", "vecspaces async", "gymnasium sync"]
-    for entry in found["results"]:
-        ours = entry["backend"].startswith("vecspaces")
-        assert bool(entry["runs"]) == ours
-        assert bool(entry["skipped"]) != ours
-
-
-def test_a_backend_with_too_many_processes_is_left_out_and_named() -> None:
-    result = run(f"bench --num-envs 3 --max-processes 2 --backends gymnasium {QUICK}")
-    assert result.exit_code == 0, result.output
-    assert "gymnasium async: starts 3 processes (3)" in result.output
-
-
-def test_there_are_no_more_workers_than_environments() -> None:
-    workers = ("--num-workers", "3", "--backends", "vecspaces async")
-    found = as_json(f"bench --num-envs 2,4 {QUICK}", *workers)
-    assert [entry["num_workers"] for entry in found["results"]] == [2, 3]
+def test_what_cannot_be_measured_is_left_out_and_says_why() -> None:
+    given = "--num-envs 3,4,3 --num-workers 2 --max-processes 2 --json found.json"
+    backends = ("--backends", "vecspaces async,gymnasium,")
+    result = run(f"bench tests.cli.envs:Plain CartPole-v1 {given} {QUICK}", *backends)
+    assert "gymnasium async: starts 3 processes (3)" in result.output, result.output
+    results = json.loads(Path("found.json").read_text())["results"]
+    assert len(results) == 12
+    for one in results:
+        is_foreign = "gymnasium" in one["backend"] and one["workload"] != "CartPole-v1"
+        assert bool(one["runs"]) is not (is_foreign or one["backend"] == "gymnasium async"), one
+        assert bool(one["skipped"]) is not bool(one["runs"]), one
 
 
 def test_backends_that_are_not_installed_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Contender, "installed", property(lambda self: not self.module))
-    result = run("bench counter:Counter --backends gymnasium")
+    result = run("bench tests.cli.envs:Plain --backends gymnasium")
     assert result.exit_code == 2
     assert "--backends: 'gymnasium' needs gymnasium, not installed here" in result.output

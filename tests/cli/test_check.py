@@ -71,14 +71,3 @@ def test_names_stay_whole_and_the_table_fits(
     shown = capsys.readouterr().out
     assert all(name in shown for name in names) and "[b][b]" in shown
     assert {len(line) for line in shown.splitlines()[:-1]} == {width}
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["CartPol-v1"], ["no_such:thing"], [SOUND, "--seed", "-1"], [SOUND, "--timeout", "0"]],
-)
-def test_bad_input_is_one_clear_line(arguments: list[str]) -> None:
-    result = CliRunner().invoke(app, ["check", *arguments])
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert result.stdout == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import signal
@@ -155,21 +154,6 @@ def test_ctrl_c_after_a_long_wait_names_the_environment_and_its_line(
         assert re.search(rf"; environment 0 \({position}\); ", line)
     assert ("interrupted: 0 episodes are in made; " in line) == (command == "collect")
     assert ("goes on from runs.jsonl; " in line) == ("--journal" in more)
-
-
-def test_after_ctrl_c_an_evaluation_names_its_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run("evaluate", "step", monkeypatch, "--journal", "runs.jsonl")
-    assert result.exit_code == 130
-    assert result.stderr.startswith(
-        "vecspaces: interrupted: the same command goes on from runs.jsonl"
-    )
-
-
-def test_the_json_has_that_it_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run("rollout", "step", monkeypatch, "--json", "found.json")
-    assert result.exit_code == 130
-    found = json.loads(Path("found.json").read_text())
-    assert (found["interrupted"], found["steps"]) == (True, 0)
 
 
 def test_an_interrupt_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:

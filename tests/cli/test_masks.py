@@ -26,11 +26,9 @@ def test_commands_draw_what_masks_allow(command: str, env: str, in_process: None
     assert "is not allowed" not in result.output
 
 
-@diagonal(
-    env=[Strict, Later],
-    options=[{"backend": "sync"}, {"backend": "async"}, {"backend": "async", "batch_size": 2}],
-)
-def test_what_tune_compares_draws_what_masks_allow(env: Any, options: dict[str, Any]) -> None:
-    runner = open_vecspaces(env, 4, **options)
-    assert runner.run(100) == 100 * options.get("batch_size", 4)
+@diagonal(env=[Strict, Later], options=[("sync", 4), ("async", 4), ("async", 2)])
+def test_what_tune_compares_draws_what_masks_allow(env: Any, options: tuple[str, int]) -> None:
+    backend, batch_size = options
+    runner = open_vecspaces(backend, env, 4, batch_size=batch_size)
+    assert runner.run(100) == 100 * batch_size
     runner.close()

@@ -19,58 +19,6 @@ from tests.crosses import ordinarily
 from tests.programs import environ
 from tests.vector.bounds import assert_gone, within
 
-# An environment that says which processes step it, and one whose step lasts a minute.
-MODULES = {
-    "busy": """
-import os, time
-from pathlib import Path
-from vecspaces import Env, spaces
-
-class Busy(Env):
-    observation_space = spaces.Box(0, 1, (2,))
-    action_space = spaces.Discrete(2)
-    seconds = 0.0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.low, {}
-
-    def step(self, action):
-        (Path(os.environ["STEPPED"]) / str(os.getpid())).touch()
-        time.sleep(self.seconds)
-        return self.observation_space.low, 1.0, False, False, {}
-
-class Scripted(Busy):  # episodes of one to four steps, whose rewards count down to one
-    episode = 0
-
-    def reset(self, *, seed=None, options=None):
-        self.left = self.length = 1 + self.episode % 4
-        self.episode += 1
-        return super().reset(seed=seed)
-
-    def step(self, action):
-        self.left -= 1
-        ended = self.left == 0
-        return self.observation_space.low, 1.0 + self.left, ended, ended and self.length == 3, {}
-
-class Stuck(Busy):
-    seconds = 60.0
-
-def pair():
-    from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-    return CartPoleVectorEnv(num_envs=2)
-"""
-}
-
-
-@pytest.fixture(autouse=True)
-def stepped(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which environments note that they were stepped."""
-    folder = here / "stepped"
-    folder.mkdir()
-    monkeypatch.setenv("STEPPED", str(folder))
-    return folder
-
 
 def test_the_table_and_the_json_have_fixed_names() -> None:
     options = "--num-envs 4 --steps 1000 --num-workers 2 --seed 7"
@@ -94,7 +42,7 @@ def test_the_table_and_the_json_have_fixed_names() -> None:
 
 @pytest.mark.parametrize("backend", ["async", "sync"])
 def test_steps_and_episodes_are_those_of_counting_by_hand(backend: str) -> None:
-    result = as_json(f"rollout busy:Scripted --num-envs 2 --steps 26 --backend {backend}")
+    result = as_json(f"rollout tests.cli.envs:Scripted --num-envs 2 --steps 26 --backend {backend}")
     # Two environments of 13 steps: episodes of 1, 2, 3, 4, 1 and 2 steps, and the resets between.
     returns = [1, 3, 6, 10, 1, 3]
     assert result["steps"] == 26
@@ -105,7 +53,7 @@ def test_steps_and_episodes_are_those_of_counting_by_hand(backend: str) -> None:
 
 
 def test_json_can_be_printed_and_has_nulls_without_an_episode() -> None:
-    result = run("rollout busy:Busy --num-envs 2 --steps 10 --backend sync --json -")
+    result = run("rollout tests.cli.envs:Busy --num-envs 2 --steps 10 --backend sync --json -")
     found = json.loads(result.stdout)
     assert "steps/s" in result.stderr
     assert (found["steps"], found["episodes"], found["num_workers"]) == (10, 0, 0)
@@ -126,7 +74,9 @@ def test_one_seed_is_one_result_with_and_without_workers(context: str) -> None:
 
 
 def test_a_factory_of_vector_envs_counts_their_environments() -> None:
-    result = as_json("rollout busy:pair --num-envs 3 --steps 3000 --backend sync")
+    result = as_json(
+        "rollout tests.cli.envs:two_cart_poles --num-envs 3 --steps 3000 --backend sync"
+    )
     assert result["num_envs"] == 6
     assert 15 < result["mean_return"] < 30
 
@@ -136,9 +86,11 @@ def test_a_factory_of_vector_envs_counts_their_environments() -> None:
     ("backend", "env", "whole_group"),
     ordinarily(
         lambda backend, env, whole_group: (
-            (env == "busy:Stuck") == (backend == "async") == whole_group
+            (env == "tests.cli.envs:Stuck") == (backend == "async") == whole_group
         ),
-        itertools.product(["async", "sync"], ["busy:Busy", "busy:Stuck"], [True, False]),
+        itertools.product(
+            ["async", "sync"], ["tests.cli.envs:Busy", "tests.cli.envs:Stuck"], [True, False]
+        ),
     ),
 )
 def test_ctrl_c_shows_the_table_and_leaves_nothing(
@@ -155,7 +107,7 @@ def test_ctrl_c_shows_the_table_and_leaves_nothing(
     ) as process:
         try:
             give_up = time.monotonic() + 60
-            while not os.listdir(here / "stepped"):
+            while not list(here.glob("stepped/*")):
                 assert process.poll() is None, process.communicate()[1]
                 assert time.monotonic() < give_up, "no environment was stepped"
                 time.sleep(0.01)

@@ -23,29 +23,6 @@ from vecspaces.errors import SlowEnvironmentWarning
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
-MODULES = {
-    "sleeper": """
-import time
-from vecspaces import Env, spaces
-
-class Sleeper(Env):
-    observation_space = spaces.Box(0, 1, (8, 8))
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.low, {}
-
-    def step(self, action):
-        time.sleep(0.002)
-        return self.observation_space.low, 0.0, False, False, {}
-
-def vectors():
-    from vecspaces import make_vec
-    return make_vec("CartPole-v1", 2, backend="sync")
-"""
-}
-
 
 def costs(**changes: Any) -> Costs:
     usual: dict[str, Any] = {
@@ -80,7 +57,7 @@ def test_it_shows_the_costs_and_prints_a_line_that_runs() -> None:
 
 def test_an_environment_that_waits_gets_more_workers_than_cores() -> None:
     def tune() -> tuple[str, Any, set[int]]:
-        result = run("tune sleeper:Sleeper --num-envs 8 --seconds 1 --json t.json")
+        result = run("tune tests.cli.envs:Sleeper --num-envs 8 --seconds 1 --json t.json")
         assert result.exit_code == 0, result.output
         found = json.loads(Path("t.json").read_text())
         counts = {tried["options"].get("num_workers") for tried in found["tried"]}
@@ -93,30 +70,23 @@ def test_an_environment_that_waits_gets_more_workers_than_cores() -> None:
     assert (words in " ".join(output.split())) is (workers > found["costs"]["cores"])
 
 
-def test_hints_come_from_the_choice() -> None:
+def test_hints_come_from_the_choice_and_the_machine() -> None:
     few, many = (Candidate("async", {"num_workers": count}, runs=[90, 110]) for count in (1, 16))
     waiting = costs(computing=0.1)
     assert "16 workers share 2 cores" in "".join(_hints(many, [few, many], waiting))
     assert not any("cores" in hint for hint in _hints(few, [few, many], waiting))
     assert _hints(few, [Candidate("sync", runs=[99, 101])], costs()) == []
     assert "spread by up to 11%" in _hints(few, [Candidate("sync", runs=[89, 111])], costs())[0]
-
-
-@pytest.mark.parametrize(
-    ("changes", "busy"),
-    [
-        ({}, False),
-        ({"granted": 0.5}, True),
-        ({"idle_cores": 0.1}, True),
-        ({"idle_cores": None}, False),
-        ({"cores": 64, "idle_cores": 60.0}, False),
-        ({"cores": 4, "idle_cores": 120.0}, False),
-    ],
-)
-def test_a_busy_machine_is_reported(changes: dict[str, Any], busy: bool) -> None:
-    chosen = Candidate("sync", runs=[90, 110])
-    hints = _hints(chosen, [chosen], costs(**changes))
-    assert any("the machine is busy" in hint for hint in hints) is busy
+    busy: list[dict[str, Any]] = [{"granted": 0.5}, {"idle_cores": 0.1}]
+    quiet: list[dict[str, Any]] = [
+        {},
+        {"idle_cores": None},
+        {"cores": 64, "idle_cores": 60.0},
+        {"cores": 4, "idle_cores": 120.0},
+    ]
+    for changes in busy + quiet:
+        hints = _hints(few, [few], costs(**changes))
+        assert any("the machine is busy" in hint for hint in hints) is (changes in busy), changes
 
 
 def test_the_time_of_all_steps_is_not_reported_as_a_slow_step(
@@ -170,19 +140,7 @@ def test_the_simplest_of_the_fastest_is_best() -> None:
 
 
 def test_vector_envs_are_not_measured() -> None:
-    result = run("tune sleeper:vectors --num-envs 2 --seconds 1")
+    result = run("tune tests.cli.envs:two_cart_poles --num-envs 2 --seconds 1")
     assert result.exit_code == 2
     message = "vecspaces: ENV: tune needs a factory of single environments, found one that makes"
     assert result.output.splitlines()[-1].startswith(message)
-
-
-def test_ctrl_c_while_the_environment_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: Any) -> Costs:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("vecspaces.cli.tune.measure_costs", interrupt)
-    result = run("tune CartPole-v1 --num-envs 2 --json found.json")
-    assert result.exit_code == 130
-    assert "interrupted" in result.stdout
-    found = json.loads(Path("found.json").read_text())
-    assert (found["interrupted"], found["costs"], found["tried"]) == (True, None, [])

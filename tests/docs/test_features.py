@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.crosses import ordinarily
-from tests.features import COLUMNS, FEATURES, SLOW, outcome
+from tests.features import COLUMNS, FEATURES, outcome
 
 PAGE = (Path(__file__).parents[2] / "docs" / "features.md").read_text(encoding="utf-8")
 
@@ -62,8 +62,6 @@ def test_the_page_has_a_row_for_each_feature_and_uses_each_sentence() -> None:
 
 def is_ordinary(name: str, column: str) -> bool:
     """Each row is tried with Sync and Async, and with one or two of the other columns."""
-    if name in SLOW:
-        return column in ("Sync", "Async", "send/recv")
     others = list(COLUMNS).index(column) + list(FEATURES).index(name)
     return column in ("Sync", "Async") or others % 4 == 0
 

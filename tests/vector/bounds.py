@@ -49,15 +49,23 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let a bound end as soon as nothing but what hangs is awaited, however long the bound is.
 
     After `hurry(hangs, 1)` all bounds of the caller pass, once: when `hangs()` is true and the
-    caller waits for worker 1 alone. No other call is late then, so the bounds may be long.
+    caller waits for worker 1 alone; without a number, for any one worker. No other call is late
+    then, so the bounds may be long.
     """
+    return hurry_by(monkeypatch)
+
+
+def hurry_by(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return the fixture `hurry`, which lasts as long as this patch."""
     ahead = 0.0
     expected: list[tuple[Callable[[], bool], set[int]]] = []
     look, shorten = SlowWatch.look, SlowWatch.shorten
 
     def look_and_hurry(watch: SlowWatch, workers: Iterable[int], call: int, verb: str) -> None:
         nonlocal ahead
-        if expected and expected[0][1] == {*workers} and expected[0][0]():
+        awaited = {*workers}
+        hangs, named = expected[0] if expected else (bool, awaited)
+        if awaited == (named or awaited) and len(awaited) <= len(named or "1") and hangs():
             expected.clear()
             ahead += 10_000.0
         look(watch, workers, call, verb)

@@ -19,8 +19,9 @@ import numpy as np
 from vecspaces.cli.interrupts import start_fork_server
 from vecspaces.env import Env
 from vecspaces.interop import native_space
+from vecspaces.make import make_vec
 from vecspaces.sampling import MASK, sample_next
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.worker_setup import cut
 from vecspaces.vector.utils import batch_space
 
@@ -79,15 +80,21 @@ def prepare_actions(action_space: Any, num_envs: int) -> list[Any]:
 
 
 def open_vecspaces(
-    make: Callable[[], Any], num_envs: int, backend: str, agent_seconds: float = 0.0, **options: Any
+    backend: Any,
+    make: Callable[[], Any],
+    num_envs: int,
+    num_workers: int | None = None,
+    *,
+    agent_seconds: float = 0.0,
+    **options: Any,
 ) -> Runner:
     """Open a vector env of vecspaces; with a `batch_size` it is stepped by `send` and `recv`.
 
     A policy on another device takes `agent_seconds` for each batch of actions; workers may compute
     meanwhile.
     """
-    kind: Any = SyncVectorEnv if backend == "sync" else AsyncVectorEnv
-    envs = kind([make] * num_envs, **options)
+    given = {"num_workers": num_workers, **options}
+    envs: Any = make_vec(make, num_envs, backend=backend, vector_kwargs=given)
     try:
         result: Any = envs.reset(seed=0)
         rng = np.random.default_rng(0)
@@ -177,17 +184,8 @@ def step_all(envs: Sequence[Any], actions: Sequence[Any], ended: list[bool]) -> 
 
 
 OURS = [
-    Contender(
-        "vecspaces sync",
-        lambda make, num_envs, num_workers: open_vecspaces(make, num_envs, "sync"),
-        lambda num_envs, num_workers: 0,
-    ),
-    Contender(
-        "vecspaces async",
-        lambda make, num_envs, num_workers: open_vecspaces(
-            make, num_envs, "async", num_workers=num_workers
-        ),
-    ),
+    Contender("vecspaces sync", partial(open_vecspaces, "sync"), lambda num_envs, num_workers: 0),
+    Contender("vecspaces async", partial(open_vecspaces, "async")),
 ]
 GYMNASIUM = [
     Contender(

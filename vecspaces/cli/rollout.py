@@ -109,13 +109,8 @@ class Statistics:
         numbers = {**self.numbers(), "steps_per_second": round(self.steps_per_second)}
         facts = []
         for name, value in numbers.items():
-            shown = (
-                "-"
-                if value is None
-                else f"{value:,}"
-                if isinstance(value, int)
-                else f"{value:,.2f}"
-            )
+            form = "," if isinstance(value, int) else ",.2f"
+            shown = "-" if value is None else format(value, form)
             facts.append((name.replace("_per_second", "/s").replace("_", " "), shown))
         return [*facts, ("workers", f"{self.num_workers} ({self.backend})")]
 

@@ -109,7 +109,7 @@ def measure_plan(plan: Plan, found: list[Measurement], show: Show = lambda descr
 
 def time_in_turns(
     entries: Sequence[tuple[Contender, SpeedRuns]],
-    arguments: tuple[Callable[[], Any], int, int],
+    arguments: tuple[Any, ...],
     rounds: int,
     seconds: float,
     show: Callable[[str], None],

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -230,15 +231,15 @@ def try_out(
     """
 
     def open_one(candidate: Candidate) -> Contender:
-        given = {"backend": candidate.backend, "agent_seconds": agent_seconds, **candidate.options}
-        return Contender(candidate.name, lambda *_: open_vecspaces(make, num_envs, **given))
+        given = {"agent_seconds": agent_seconds, **candidate.options}
+        return Contender(candidate.name, partial(open_vecspaces, candidate.backend, **given))
 
     def show_one(name: str) -> None:
         show(lambda: (sum(len(one.runs) for one in tried), name))
 
     time_in_turns(
         [(open_one(one), one) for one in tried],
-        (make, num_envs, 0),
+        (make, num_envs),
         _ROUNDS,
         seconds / (len(tried) * (_ROUNDS + 1)),
         show_one,

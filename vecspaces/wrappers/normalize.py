@@ -126,7 +126,9 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
     ) -> tuple[_Array, dict[str, Any]]:
         alive = self._alive_after(infos, rows, np.zeros(len(self._numbers[rows]), np.bool_))
         gone = None if alive is None else ~alive
-        counted = observations[rows] if gone is None else observations[~gone & _mask_of(rows, gone)]
+        counted = observations[rows]
+        if gone is not None:
+            counted = counted[~gone[rows]]
         moments = moments_with(self.obs_rms, counted, self.update_running_mean)
         changed = self._normalize(observations, moments, gone)
         self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = moments
@@ -231,12 +233,6 @@ class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType
         self.return_rms.mean, self.return_rms.var, self.return_rms.count = moments
         self.accumulated_reward = accumulated
         return observations, changed, terminations, truncations, infos
-
-
-def _mask_of(rows: RowChoice, like: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    mask = np.zeros_like(like)
-    mask[rows] = True
-    return mask
 
 
 def _positive(name: str, value: float) -> float:
