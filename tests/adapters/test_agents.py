@@ -191,6 +191,7 @@ class StreamedParts(Parts):
         for ids in parts:
             envs.send(actions_at(self.turn, ids), ids)
         received = [envs.recv(3) for _ in range(envs.num_envs // 3)]
+        assert all(len(set(each.env_ids // 3)) == 1 for each in received)
         return [(each.env_ids, each[:5]) for each in received]
 
 

@@ -271,6 +271,9 @@ class EnvGroup:
         failures: Failures = []
         if rows is not None and take is None:
             self._buffers.positions.step(rows)
+            if len(self._members) > 1:
+                # Rows of one vector env answer together: `recv` must not return a part of them.
+                rows = [row for part in self._by_member(rows) for row in part]
         try:
             if take is not None:
                 infos = [part for part in (take(note),) if part]
