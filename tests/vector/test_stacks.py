@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import inspect
 import os
 import re
 import select
@@ -603,10 +602,7 @@ def test_a_reply_that_is_larger_than_a_pipe_is_not_slow() -> None:
                 envs.recv(count)
 
 
-def test_the_defaults_and_what_is_refused() -> None:
-    parameters = inspect.signature(AsyncVectorEnv).parameters
-    assert parameters["slow_warning"].default == 60.0
-    assert parameters["start_timeout"].default == 300.0
+def test_what_slow_warning_may_be() -> None:
     for wrong in (0, -1, "1", float("nan")):
         with pytest.raises((TypeError, ValueError), match="slow_warning must be"):
             AsyncVectorEnv([Stuck], slow_warning=wrong)  # type: ignore[arg-type]
