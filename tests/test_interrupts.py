@@ -328,7 +328,10 @@ CALLED: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize(
     ("who", "stride"),
-    [*((who, 199) for who in ("sync", "async", "words")), *(full(who, 1) for who in CALLED)],
+    [
+        *((who, 199) for who in ("sync", "async", "words")),
+        *(full(who, 7 if who in ("restart", "pipes") else 1) for who in CALLED),
+    ],
 )
 def test_after_an_interrupt_at_any_point_of_a_call_a_vector_env_goes_on(
     who: str, stride: int
