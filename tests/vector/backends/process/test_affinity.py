@@ -10,25 +10,20 @@ from vecspaces.vector.backends.process import affinity
 from vecspaces.vector.backends.process.affinity import CoreAffinity
 from vecspaces.vector.backends.process.cores import usable_cores
 
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here"
+)
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here")
-def test_a_visit_home_binds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+
+def test_a_visit_home_binds_nothing_even_if_it_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(affinity, "_RETURN_SECONDS", 0.0)
-    before = os.sched_getaffinity(0)
+    before, choose = os.sched_getaffinity(0), os.sched_setaffinity
     home = CoreAffinity(usable_cores()[-1])
-    for _ in range(40):
-        home.return_to_core()
-    assert os.sched_getaffinity(0) == before
-    CoreAffinity(None).return_to_core()
-    CoreAffinity(10**6).return_to_core()  # not one of this machine
-    assert os.sched_getaffinity(0) == before
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here")
-def test_an_interrupted_visit_gives_the_cores_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(affinity, "_RETURN_SECONDS", 0.0)
-    before = os.sched_getaffinity(0)
-    choose = os.sched_setaffinity
+    for core in (home, home, CoreAffinity(None), CoreAffinity(10**6)):  # not one of this machine
+        core.return_to_core()
+        assert os.sched_getaffinity(0) == before
 
     def interrupted(pid: int, cores: set[int]) -> None:
         choose(pid, cores)
@@ -37,11 +32,10 @@ def test_an_interrupted_visit_gives_the_cores_back(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(os, "sched_setaffinity", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        CoreAffinity(usable_cores()[-1]).return_to_core()
+        home.return_to_core()
     assert os.sched_getaffinity(0) == before
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here")
 def test_a_core_that_the_system_takes_away_fails_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(pid: int, cores: set[int]) -> None:
         raise OSError(22, "Invalid argument")

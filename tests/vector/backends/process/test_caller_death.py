@@ -53,7 +53,7 @@ from vecspaces.vector import AsyncVectorEnv
 class Busy(FaultyEnv):
     def __init__(self, index):
         super().__init__(index, episode=10**9)
-        if {child_of_worker!r} and os.fork() == 0:
+        if {children!r} and os.fork() == 0:
             say(f"<{{os.getpid()}}>")
             threading.Event().wait()
 
@@ -72,7 +72,7 @@ def make(index):
 
 if __name__ == "__main__":
     envs = AsyncVectorEnv([make(i) for i in range(4)], num_workers=2, context={context!r})
-    if {child_of_caller!r} and os.fork() == 0:
+    if {children!r} and os.fork() == 0:
         say(f"<{{os.getpid()}}>")
         threading.Event().wait()
     envs.reset()
@@ -111,10 +111,6 @@ class Caller:
         while data.count(b"x") + data.count(b">") < count:
             data += os.read(self.events, 64)
 
-    def wait_until_asleep(self) -> None:
-        """Wait until the program waits for its workers: after the send it has a way to go."""
-        assert settled(lambda: read_stat(self.process.pid)[1], "S") == "S"
-
     def interrupt(self, count: int = 0) -> tuple[str, str]:
         """Send Ctrl-C once environments step; return the output of a program that ends in time."""
         self.hear(count)
@@ -128,8 +124,7 @@ def caller(
     body: str,
     context: str = "fork",
     occupation: str = "pass",
-    child_of_caller: bool = False,
-    child_of_worker: bool = False,
+    children: bool = False,
 ) -> Iterator[Caller]:
     folder = tempfile.TemporaryDirectory()
     pipe = os.path.join(folder.name, "events")
@@ -141,8 +136,7 @@ def caller(
         pipe=pipe,
         context=context,
         occupation=occupation,
-        child_of_caller=child_of_caller,
-        child_of_worker=child_of_worker,
+        children=children,
         body=textwrap.indent(textwrap.dedent(body), "    "),
     )
     process = subprocess.Popen(
@@ -173,6 +167,13 @@ def caller(
 STEP = "envs.step(np.array([2, 0, 2, 0]))"
 
 
+IDLE = """
+envs.call(lambda env: setattr(env, "close", lambda: say("x")))
+say("<ready>")
+sys.stdin.read()
+"""
+
+
 @pytest.mark.parametrize(
     ("what", "context"),
     ordinarily(
@@ -181,50 +182,17 @@ STEP = "envs.step(np.array([2, 0, 2, 0]))"
     ),
 )
 def test_workers_leave_within_a_second_when_the_caller_is_killed(what: str, context: str) -> None:
-    names = shared_memory()
-    body = "sys.stdin.read()" if what == "idle" else STEP
-    with caller(body, context, OCCUPATIONS[what]) as program:
-        if what != "idle":
-            program.hear(2)
+    """Idle ones close their environments; children of all keep no inherited descriptor open."""
+    names, is_idle = shared_memory(), what == "idle"
+    body = IDLE if is_idle else STEP
+    with caller(body, context, OCCUPATIONS[what], children=not is_idle) as program:
+        # Two workers in their step, a child of the caller, and one of each environment.
+        program.hear(1 if is_idle else 2 + 1 + 4)
         program.process.kill()
+        if is_idle:
+            program.hear(4)
         assert program.all_gone(1.0), "a worker outlived its caller by a second"
         assert made_here(shared_memory() - names) == set()
-
-
-@pytest.mark.parametrize(
-    ("who", "context"),
-    ordinarily(
-        lambda who, context: context == {"caller": "fork", "worker": "forkserver"}[who],
-        itertools.product(["caller", "worker"], CONTEXTS),
-    ),
-)
-def test_a_child_that_holds_inherited_descriptors_keeps_no_worker_alive(
-    who: str, context: str
-) -> None:
-    with caller(
-        STEP,
-        context,
-        OCCUPATIONS["sleeping"],
-        child_of_caller=who == "caller",
-        child_of_worker=who == "worker",
-    ) as program:
-        # Two workers in their step, and the children: one of the caller, or one an environment.
-        program.hear(2 + (1 if who == "caller" else 4))
-        program.process.kill()
-        assert program.all_gone(1.0), "a worker outlived its caller by a second"
-
-
-def test_idle_workers_close_their_environments_when_the_caller_is_killed() -> None:
-    body = """
-    envs.call(lambda env: setattr(env, "close", lambda: say("x")))
-    say("<ready>")
-    sys.stdin.read()
-    """
-    with caller(body) as program:
-        program.hear(1)
-        program.process.kill()
-        program.hear(4)
-        assert program.all_gone(1.0)
 
 
 @pytest.mark.parametrize("context", FORK_OR_FULL)
@@ -243,16 +211,6 @@ def test_ctrl_c_is_an_exception_in_the_caller_alone(context: str) -> None:
         assert program.process.returncode == 0
 
 
-@pytest.mark.parametrize("context", FORK_OR_FULL)
-def test_ctrl_c_that_nobody_catches_shows_one_traceback(context: str) -> None:
-    with caller(STEP, context, OCCUPATIONS["sleeping"]) as program:
-        program.hear(2)
-        program.wait_until_asleep()
-        _, err = program.interrupt()
-        assert err.count("Traceback") == 1
-        assert "\nKeyboardInterrupt\nstep was waiting " in err
-
-
 BETWEEN_CALLS = """
     envs.step_async(np.array([2, 0, 2, 0]))
     threading.Event().wait()
@@ -261,6 +219,12 @@ BETWEEN_CALLS = """
 
 @pytest.mark.parametrize("context", FORK_OR_FULL)
 @pytest.mark.parametrize("body", [f"    {STEP}", BETWEEN_CALLS], ids=["in a step", "between calls"])
-def test_ctrl_c_in_a_long_step_ends_all_within_two_seconds(body: str, context: str) -> None:
+def test_ctrl_c_in_a_long_step_ends_all_and_shows_one_traceback(body: str, context: str) -> None:
     with caller(f"with envs:\n{body}", context, OCCUPATIONS["computing"]) as program:
-        program.interrupt(2)
+        program.hear(2)
+        # After the send it has a way to go until it waits.
+        assert settled(lambda: read_stat(program.process.pid)[1], "S") == "S"
+        _, err = program.interrupt()
+        assert err.count("Traceback") == 1
+        assert "\nKeyboardInterrupt\n" in err
+        assert ("\nstep was waiting " in err) == (body != BETWEEN_CALLS)

@@ -13,7 +13,7 @@ from tests.envs import ledgers
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends import worker_setup
 from vecspaces.vector.backends.process import backend, cores
-from vecspaces.vector.backends.process.cores import count_usable_cores, cpu_quota, usable_cores
+from vecspaces.vector.backends.process.cores import count_usable_cores, cpu_quota
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:
@@ -83,10 +83,6 @@ def test_a_quota_bounds_the_affinity_and_a_fraction_counts_as_a_core(
     monkeypatch.setattr(os, "process_cpu_count", lambda: affinity, raising=False)
     monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
     assert count_usable_cores() == expected
-
-
-def test_this_machine_has_a_core() -> None:
-    assert 1 <= count_usable_cores() <= len(usable_cores())
 
 
 def test_the_default_number_of_workers_and_busy_polling_keep_to_the_quota(

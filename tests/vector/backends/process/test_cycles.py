@@ -14,17 +14,22 @@ import pytest
 
 from tests.leaks import children, made_here, shared_memory
 from tests.vector.bounds import settled
-from vecspaces.testing.faulty_envs import Factory, arm, factories
+from vecspaces.testing.faulty_envs import arm, factories
 from vecspaces.vector import AsyncVectorEnv
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 
 
-def live(**arguments: Any) -> None:
-    """Create, run, close."""
-    with AsyncVectorEnv([Factory(i) for i in range(4)], num_workers=2, **arguments) as envs:
+def live(folder: Path, **arguments: Any) -> None:
+    """Create, run, lose a worker, restart it, close."""
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        factories(4, folder, "SIGKILL"), num_workers=2, on_worker_death="restart", **arguments
+    )
+    with envs:
         envs.reset(seed=1)
-        for _ in range(8):
+        for number in range(8):
+            if number == 4:
+                arm(folder)
             envs.step(np.zeros(4, np.int64))
         envs.call("poke")
 
@@ -46,58 +51,32 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-def cycle(times: int, **arguments: Any) -> None:
-    live(**arguments)
-    live(**arguments)
-    gc.collect()
-    before, memory = counts(), resident()
-    for _ in range(times):
-        live(**arguments)
-    gc.collect()
-    assert settled(counts, before) == before
-    assert resident() <= 1.05 * memory
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("times", "context", "shared_memory"),
+    ("times", "context", "arguments"),
     [
-        (5, "fork", True),
+        (5, "fork", {"copy": False}),
         *(
             pytest.param(*long, marks=pytest.mark.full)
             for long in [
-                (100, "fork", True),
-                (100, "fork", False),
-                (30, "spawn", True),
-                (60, "forkserver", True),
+                (100, "fork", {}),
+                (100, "fork", {"shared_memory": False}),
+                (30, "spawn", {}),
+                (60, "forkserver", {}),
             ]
         ),
     ],
 )
-def test_many_cycles_leave_nothing(times: int, context: str, shared_memory: bool) -> None:
-    cycle(times, context=context, shared_memory=shared_memory)
+def test_many_cycles_leave_nothing(
+    times: int, context: str, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    def cycle(times: int) -> None:
+        for _ in range(times):
+            live(tmp_path, context=context, **arguments)
+        gc.collect()
 
-
-def test_faults_and_restarts_leave_nothing_either(tmp_path: Path) -> None:
-    def suffer(folder: Path) -> None:
-        folder.mkdir()
-        envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-            factories(4, folder, "SIGKILL"),
-            num_workers=2,
-            context="fork",
-            on_worker_death="restart",
-            copy=False,
-        )
-        with envs:
-            envs.reset(seed=1)
-            arm(folder)
-            for _ in range(3):
-                envs.step(np.zeros(4, np.int64))
-
-    suffer(tmp_path / "first")
-    gc.collect()
-    before = counts()
-    for number in range(2):
-        suffer(tmp_path / str(number))
-    gc.collect()
+    cycle(2)
+    before, memory = counts(), resident()
+    cycle(times)
     assert settled(counts, before) == before
+    assert resident() <= 1.05 * memory

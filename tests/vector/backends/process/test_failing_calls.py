@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import _posixsubprocess
-import contextlib
 import errno
 import mmap
 import multiprocessing
 import os
-import resource
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -35,6 +33,7 @@ CALLS: dict[str, tuple[Any, str]] = {
     "fork_exec": (_posixsubprocess, "fork_exec"),
     "start": (BaseProcess, "start"),
     "pidfd_open": (os, "pidfd_open"),
+    "eventfd": (os, "eventfd"),
     "memfd_create": (os, "memfd_create"),
     "ftruncate": (os, "ftruncate"),
     "mmap": (mmap, "mmap"),
@@ -201,46 +200,6 @@ def test_after_a_call_fails_in_a_reset_or_restart_a_reset_works_and_so_does_clos
     assert at > 1, f"{name} is never called"
     envs.close()
     assert leaks.descriptors() == before
-
-
-@contextlib.contextmanager
-def descriptors_left(count: int) -> Iterator[None]:
-    """Let this process open so many more descriptors, and no more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(leaks.descriptors()) + count + 2, hard))
-    taken: list[int] = []
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                taken.append(os.dup(0))
-        for _ in range(count):
-            os.close(taken.pop())
-        yield
-    finally:
-        for descriptor in taken:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_a_reset_without_enough_descriptors_can_be_repeated() -> None:
-    with make("fork") as envs:
-        envs.reset()
-        count = len(leaks.descriptors())
-        for left in range(20):
-            envs.processes[0].kill()
-            with pytest.raises(WorkerDiedError):
-                for _ in range(1000):
-                    envs.step([0, 0])
-            with descriptors_left(left):
-                try:
-                    envs.reset()
-                except OSError as error:
-                    assert error.errno == errno.EMFILE
-                else:
-                    break
-            assert_it_works(envs)
-            assert len(leaks.descriptors()) == count, f"{left} left"
-        assert 0 < left < 19
 
 
 def test_a_worker_that_can_start_no_thread_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

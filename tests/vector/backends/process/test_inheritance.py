@@ -18,7 +18,6 @@ import pytest
 from tests.crosses import ordinarily
 from tests.envs import Ledger, ledgers
 from tests.leaks import descriptors
-from vecspaces import Env, spaces
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process import forking
@@ -149,7 +148,6 @@ def test_the_callers_environment_variables_are_never_changed(
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     changed: list[Any] = []
     caller, before = os.getpid(), dict(os.environ)
-    libraries = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     for name in ("putenv", "unsetenv"):
         real = getattr(os, name)
 
@@ -159,20 +157,9 @@ def test_the_callers_environment_variables_are_never_changed(
             real(*arguments)
 
         monkeypatch.setattr(os, name, watch)
-    with AsyncVectorEnv([Variables], context=method, worker_threads=3) as envs:
-        found = envs.call("variables", *libraries, "OMPI_COMM_WORLD_RANK")
-        assert found == (["3", "3", "3", None],)
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMPI_COMM_WORLD_RANK")
+    for threads in (3, None):
+        libraries = ["3"] * 3 if threads else [*map(os.environ.get, names[:3])]
+        with AsyncVectorEnv([Ledger], context=method, worker_threads=threads) as envs:
+            assert [envs.call("variable", name)[0] for name in names] == [*libraries, None]
     assert changed == [] and dict(os.environ) == before
-
-
-class Variables(Env[Any, Any]):
-    """Shows the variables of its process, as native libraries see them."""
-
-    observation_space = spaces.Discrete(2)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return 0, {}
-
-    def variables(self, *names: str) -> list[str | None]:
-        return [os.environ.get(name) for name in names]

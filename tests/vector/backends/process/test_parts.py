@@ -61,31 +61,29 @@ def make(group: Any) -> Worker:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "share", "parts"),
+    ("seconds", "share", "width", "parts"),
     [
-        (0.0, 1, [8]),
-        (1e-6, 1, [8]),
-        (30e-6, 1, [4, 4]),
-        (200e-6, 1, [1] * 8),
-        (200e-6, 4, [4, 4]),
-        (200e-6, 6, [8]),
-        (200e-6, 5, [4, 4]),
-        (200e-6, 100, [8]),
-        (2e-3, 4, [3, 3, 2]),
-        (1.0, 8, [1] * 8),
+        (0.0, 1, 1, [8]),
+        (1e-6, 1, 1, [8]),
+        (30e-6, 1, 1, [4, 4]),
+        (200e-6, 1, 1, [1] * 8),
+        (200e-6, 4, 1, [4, 4]),
+        (200e-6, 6, 1, [8]),
+        (200e-6, 5, 1, [4, 4]),
+        (200e-6, 100, 1, [8]),
+        (2e-3, 4, 1, [3, 3, 2]),
+        (1.0, 8, 1, [1] * 8),
+        (1e-3, 1, 2, [2] * 4),  # a vector env is reported as a whole
     ],
 )
 def test_rows_are_reported_together_where_they_are_cheap_or_wanted_at_once(
-    clock: Clock, seconds: float, share: int, parts: list[int]
+    clock: Clock, seconds: float, share: int, width: int, parts: list[int]
 ) -> None:
-    worker = make(Group(clock, dict.fromkeys(range(8), seconds)))
+    worker = make(Group(clock, dict.fromkeys(range(8), seconds), width))
+    assert steps(worker, share)[0] == width  # the first row is reported by itself
     for _ in range(2000):  # a clock that stands still leaves no division by zero
         found = steps(worker, share)
     assert found == parts
-
-
-def test_the_first_row_is_reported_by_itself(clock: Clock) -> None:
-    assert steps(make(Group(clock, dict.fromkeys(range(8), 1e-6))), 8)[0] == 1
 
 
 def test_a_slow_row_makes_the_next_reports_smaller(clock: Clock) -> None:
@@ -98,13 +96,6 @@ def test_a_slow_row_makes_the_next_reports_smaller(clock: Clock) -> None:
         found = steps(worker, 8)
     # Others wait for it at most once, and those that follow it are not held back.
     assert found[-5:] == [1] * 5
-
-
-def test_a_vector_env_is_reported_as_a_whole(clock: Clock) -> None:
-    worker = make(Group(clock, dict.fromkeys(range(8), 1e-3), width=2))
-    for _ in range(9):
-        found = steps(worker, 1)
-    assert found == [2, 2, 2, 2]
 
 
 def test_a_report_for_which_memory_runs_out_is_an_error() -> None:

@@ -41,7 +41,7 @@ UNGUARDED = """
 from vecspaces.vector import AsyncVectorEnv
 from tests.envs import ledgers
 
-envs = AsyncVectorEnv(ledgers(2), num_workers=2, context="{method}")
+envs = AsyncVectorEnv(ledgers(2), num_workers=1, context="{method}")
 print("made")
 envs.close()
 """
@@ -144,7 +144,7 @@ gymnasium.register("Main-v0", entry_point="__main__:Registered")
 
 if __name__ == "__main__":
     method = sys.argv[1]
-    with AsyncVectorEnv([Counter] * 2, num_workers=2, context=method) as envs:
+    with AsyncVectorEnv([Counter] * 2, num_workers=1, context=method) as envs:
         infos = envs.reset()[1]
         assert all(type(note) is Note for note in infos["note"]), infos
         said = envs.call(shout, Note("a"))
@@ -216,7 +216,7 @@ class Mine(Ledger):
         return type(self).__name__
 
 logging.disable()  # each restart is a line
-options = dict(num_workers=2, context="{method}", on_worker_death="restart")
+options = dict(num_workers=1, context="{method}", on_worker_death="restart")
 with AsyncVectorEnv([Mine] * 2, **options) as envs:
     assert envs.call("who") == ("Mine", "Mine")
     envs.processes[0].kill()
@@ -264,12 +264,6 @@ class Looking(Ledger):
         return [*map(os.environ.get, NAMES)], seen, sys.path[-1], os.getcwd()
 
 
-def look(envs, expected):
-    assert envs.call("look") == (expected,) * 2, envs.call("look")
-    envs.processes[0].kill()
-    envs.reset(seed=0)
-
-
 if __name__ == "__main__":
     method, folder = sys.argv[1:]
     logging.disable()  # each restart is a line
@@ -288,11 +282,14 @@ if __name__ == "__main__":
     elif method == "forkserver" and sys.version_info >= (3, 14):
         seen = ["old", "1", None, "1"]  # the server has imported this module, once
     with AsyncVectorEnv([Looking] * 2, **options) as envs:
-        look(envs, (expected, seen, "/extra", folder))
+        both = ((expected, seen, "/extra", folder),) * 2
+        assert envs.call("look") == both, envs.call("look")
         os.environ.update(CHOSEN="later", GONE="back")
         sys.path.pop()
         os.chdir("/")
-        look(envs, (expected, seen, "/extra", folder))
+        envs.processes[0].kill()
+        envs.reset(seed=0)
+        assert envs.call("look") == both, envs.call("look")
         assert os.environ["CHOSEN"] == "later" and os.environ["OMPI_RANK"] == "1"
     print("done")
 """
@@ -375,25 +372,17 @@ def register():
         return Variable(str.encode, lambda data: data.decode(), lambda fill: "")
 
 
-def check(batch, infos, numbers):
-    assert batch["pair"] == tuple(Pair(2 * n, -2 * n) for n in numbers), batch
-    assert infos["name"].tolist() == ["x" * 300 * n for n in numbers]
-
-
 def run(**options):
-    with AsyncVectorEnv([Doubling] * 4, num_workers=2, context=sys.argv[1], **options) as envs:
-        envs.reset(seed=0)
-        batch, *_, infos = envs.step([Pair(n, -n) for n in range(4)])
-        check(batch, infos, range(4))
-        envs.send([Pair(5, -5), Pair(6, -6)], env_ids=[0, 3])
-        batch, *_, infos, env_ids = envs.recv(2)
-        check(batch, infos, [5 if number == 0 else 6 for number in env_ids])
-        envs.reset(seed=0)
-        infos = envs.step([Pair(13, 0), *[Pair(1, -1)] * 3])[4]
-        assert infos["worker_restarted"].tolist() == [True, True, False, False]
-        envs.step([Pair(2, -2)] * 4)
-        batch, *_, infos = envs.step([Pair(n, -n) for n in range(4)])
-        check(batch, infos, range(4))
+    with AsyncVectorEnv([Doubling] * 4, num_workers=1, context=sys.argv[1], **options) as envs:
+        for restarts in (False, True):
+            envs.reset(seed=0)
+            if restarts:
+                infos = envs.step([Pair(13, 0), *[Pair(1, -1)] * 3])[4]
+                assert infos["worker_restarted"].all()
+                envs.step([Pair(2, -2)] * 4)
+            batch, *_, infos = envs.step([Pair(n, -n) for n in range(4)])
+            assert batch["pair"] == tuple(Pair(2 * n, -2 * n) for n in range(4)), batch
+            assert infos["name"].tolist() == ["x" * 300 * n for n in range(4)]
 
 
 if __name__ == "__main__":
@@ -401,26 +390,28 @@ if __name__ == "__main__":
     if sys.argv[2] == "registered":
         register()
         assert Layout.compile(Pairs()).leaves[0].shape == (2,)
-    for shares in (True, False):
-        run(on_worker_death="restart", shared_memory=shares, validate=shares)
+    shares = sys.argv[3] == "shared"
+    run(on_worker_death="restart", shared_memory=shares, validate=shares)
     print("done")
 """
 
 
 @pytest.mark.parametrize(
-    ("stored", "method"),
+    ("stored", "memory", "method"),
     ordinarily(
-        lambda stored, method: (stored, method) in (("registered", "spawn"), ("pickled", "fork")),
-        itertools.product(["registered", "pickled"], multiprocessing.get_all_start_methods()),
+        lambda *cell: cell in (("registered", "shared", "spawn"), ("pickled", "own", "fork")),
+        itertools.product(
+            ["registered", "pickled"], ["shared", "own"], multiprocessing.get_all_start_methods()
+        ),
     ),
 )
 def test_how_a_program_stores_its_values_reaches_every_worker(
-    stored: str, method: str, tmp_path: Path
+    stored: str, memory: str, method: str, tmp_path: Path
 ) -> None:
     """Registered below the main guard, so that no worker that imports the program has it."""
     script = tmp_path / "stores.py"
     script.write_text(STORES)
-    done = run(script, method, stored)
+    done = run(script, method, stored, memory)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 

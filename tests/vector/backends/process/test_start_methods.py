@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
-import os
 import random
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,11 +13,9 @@ import pytest
 from gymnasium.envs.registration import registry
 
 from tests.crosses import ordinarily
-from tests.envs import Global, Ledger, Noted, Parent, ledgers
+from tests.envs import Global, Ledger, Parent, ledgers
 from vecspaces import make_vec, spaces
 from vecspaces.vector import AsyncVectorEnv
-from vecspaces.vector.backends.process import cores
-from vecspaces.vector.backends.worker_setup import cut
 
 METHODS = multiprocessing.get_all_start_methods()
 
@@ -64,21 +59,8 @@ def test_lambdas_closures_and_local_classes_cross(method: str) -> None:
         envs.set_attr("note", Note("kept"))
         assert [note.text for note in envs.get_attr("note")] == ["kept"] * 4
         assert [note.text for note in envs.call(shout, Note("a"))] == ["", "A", "AA", ""]
-
-
-def test_environments_are_built_in_their_workers_once(method: str, tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    env_fns = [partial(Noted, notes, number) for number in range(4)]
-    with AsyncVectorEnv(env_fns, context=method, num_workers=2) as envs:
-        envs.reset(seed=0)
-        for _ in range(8):
-            envs.step([0] * 4)
-        processes = envs.call("process")
-        assert processes[0] == processes[1] != processes[2] == processes[3]
-        assert {process.pid for process in envs.processes} == set(processes)
-    lines = sorted(line.split() for line in notes.read_text().splitlines())
-    assert lines == [[str(number), str(processes[number])] for number in range(4)]
-    assert os.getpid() not in processes
+        first, second = [process.pid for process in envs.processes]
+        assert envs.call("process") == (first, first, second, second)
 
 
 def test_gymnasium_ids_of_the_caller_are_known_in_workers(method: str) -> None:
@@ -139,12 +121,6 @@ def test_a_daemon_that_makes_a_vector_env_reads_what_to_do(method: str) -> None:
     pool.join()
 
 
-def test_worker_threads_may_be_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    with AsyncVectorEnv(ledgers(1), worker_threads=None) as envs:
-        assert envs.call("variable", "OMP_NUM_THREADS") == ("5",)
-
-
 @pytest.fixture
 def global_state() -> Any:
     states = random.getstate(), np.random.get_state()
@@ -170,48 +146,23 @@ def test_global_streams_follow_from_the_callers_seeds_and_no_two_are_the_same(
         np.random.seed(seed)
         runs.append(globals_of(method, 2 if seed == 1 or method == "fork" else 1))
         mine = np.array([random.random(), np.random.random()])
+        # Making workers took no number of the caller's.
+        assert mine.tolist() == [random.Random(seed).random(), np.random.RandomState(seed).rand()]
         assert len(np.unique(runs[-1])) == runs[-1].size
         assert not np.isin(mine, runs[-1]).any()
     assert np.array_equal(runs[0], runs[1])
     assert not np.isin(runs[0], runs[2]).any()
 
 
-def test_making_workers_takes_no_global_numbers(global_state: None) -> None:
-    np.random.seed(3)
-    random.seed(3)
-    expected = np.random.random(), random.random()
-    np.random.seed(3)
-    random.seed(3)
-    with AsyncVectorEnv(ledgers(2), num_workers=2) as envs:
-        envs.reset()
-    assert (np.random.random(), random.random()) == expected
-
-
 # --- how many ---------------------------------------------------------------------------------
 
 
-def test_as_many_workers_as_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    # The container, or the user's PYTHON_CPU_COUNT, may allow fewer.
-    monkeypatch.setattr(cores, "cpu_quota", lambda: math.inf)
-    monkeypatch.setattr(os, "process_cpu_count", lambda: usable, raising=False)
-    with AsyncVectorEnv(ledgers(1)) as envs:
-        assert envs.num_workers == 1
-    with AsyncVectorEnv(ledgers(5)) as envs:
-        assert envs.num_workers == len(envs.processes) == min(usable or 1, 5)
+def test_max_concurrency_is_another_name_of_num_workers_and_the_smaller_one_counts() -> None:
     with AsyncVectorEnv(ledgers(5), num_workers=3, max_concurrency=2, stats=True) as envs:
-        assert envs.num_workers == 2
+        assert envs.num_workers == len(envs.processes) == 2
         assert [len(rows) for rows in envs.stats().worker_envs] == [2, 3]
     with AsyncVectorEnv(ledgers(5), max_concurrency=1) as envs:
         assert envs.num_workers == 1
-
-
-@pytest.mark.parametrize("workers", range(1, 8))
-def test_uneven_splits_are_contiguous(workers: int) -> None:
-    slices = cut(7, workers)
-    assert [row for rows in slices for row in rows] == list(range(7))
-    assert len(slices) == workers
-    assert max(map(len, slices)) - min(map(len, slices)) <= 1
 
 
 @pytest.mark.parametrize(

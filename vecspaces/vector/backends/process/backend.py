@@ -356,7 +356,7 @@ class ProcessBackend(RemoteBackend):
         self._collecting = get_ident()
         try:
             for index in unanswered:
-                self._handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
+                handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
             for index in sorted(unanswered):
                 poller, handle = Poller(), handles[index]
                 for descriptor in handle.descriptors:
@@ -367,12 +367,13 @@ class ProcessBackend(RemoteBackend):
                     if handle.process.closed:
                         break
                     frames, handle.channel.inbox, ended = handle.channel.receive()
-                    for op, slot, seq, data in frames:
-                        read = partial(unpack, data)
-                        reply = self._understand(index, Op.CLOSE, op, slot, seq, read)
-                        self._note_closed(reply, unanswered, wrong)
-                    if ended and index in unanswered:
-                        reply = Reply(index, Op.DIED, 0, None)
+                    replies = [
+                        self._understand(index, Op.CLOSE, op, slot, seq, partial(unpack, data))
+                        for op, slot, seq, data in frames
+                    ]
+                    if ended:
+                        replies.append(Reply(index, Op.DIED, 0, None))
+                    for reply in replies:
                         self._note_closed(reply, unanswered, wrong)
                 if index not in unanswered:  # it is ending
                     handle.alive = False
@@ -506,11 +507,9 @@ class ProcessBackend(RemoteBackend):
         handle.process.wait(_EXIT_SECONDS)
         code = handle.process.exitcode()
         stack, thread = handle.stacks.read_crash(code)
-        busy = self.buffers.busy if thread and handle.built and self._descriptions else None
-        row = None
-        if busy is not None:
-            rows = self.running(index)
-            row = next((one for one in rows if busy[one, 0] == thread), None)
+        row, busy = None, self.buffers.busy if self._has_rows(index) else None
+        if thread and busy is not None:
+            row = next((one for one in self.running(index) if busy[one, 0] == thread), None)
         return Death(code, stack=stack, crashed=row)
 
     def _forget(self, handle: Handle) -> None:
@@ -523,10 +522,13 @@ class ProcessBackend(RemoteBackend):
                 self._by_fd.pop(fd, None)
         handle.watched = False
 
+    def _has_rows(self, worker: int) -> bool:
+        """Whether a worker's environments have rows: there are none before all are built."""
+        return self._handles[worker].built and bool(self._descriptions)
+
     def locate(self, worker: int) -> Place:
         """Return the environment that a worker is busy with, also one that it builds."""
-        # There are no rows before all environments are built.
-        if not self._handles[worker].built or not self._descriptions:
+        if not self._has_rows(worker):
             number = self._handles[worker].stacks.building
             if number < 0:
                 return Place(self._ids(worker))
@@ -541,11 +543,10 @@ class ProcessBackend(RemoteBackend):
 
     def places(self, worker: int) -> list[Place]:
         """Return all environments that a worker is busy with: several if they have threads."""
-        handle = self._handles[worker]
-        if not handle.built or not self._descriptions or self.buffers.busy is None:
+        if not self._has_rows(worker) or self.buffers.busy is None:
             # A reply that the caller has read in part is complete in the worker: only its transfer
             # is slow.
-            return [] if handle.channel.inbox else [self.locate(worker)]
+            return [] if self._handles[worker].channel.inbox else [self.locate(worker)]
         place = self.buffers.positions.place
         return [place(worker, row) for row in self.running(worker)]
 
@@ -558,7 +559,7 @@ class ProcessBackend(RemoteBackend):
     ) -> str | None:
         """Ask a worker for the frames of its environment."""
         handle, thread = self._handles[worker], 0
-        busy = self.buffers.busy if self._descriptions and handle.built else None
+        busy = self.buffers.busy if self._has_rows(worker) else None
         if busy is not None:
             rows = self.running(worker) if row is None else [row]
             thread = int(busy[rows[0], 0]) if rows else 0

@@ -28,7 +28,6 @@ from multiprocessing import (
 )
 from typing import Any
 
-from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.interrupts import blocked, take_ctrl_c
 from vecspaces.vector.exchange.deadline import Deadline
 
@@ -56,6 +55,8 @@ _GONE = (EOFError, ConnectionError, FileNotFoundError)
 class WorkerServer(forkserver.ForkServer):
     """A fork server, started for the first worker, and again for the next worker after its end.
 
+    Processes are started one at a time (`start_process`).
+
     The base class communicates with the server. The attributes that it uses are the same in all
     versions of Python, except for the key of a connection, which Python 3.14 added.
     """
@@ -73,27 +74,29 @@ class WorkerServer(forkserver.ForkServer):
         """Fork a process; return its number, and the streams of its exit code and of its data."""
         opened: list[int] = []
         until = Deadline(seconds)
-        with forking.alone():
-            while True:
-                try:
-                    self._ensure(variables)
-                    opened += self.connect_to_new_process(descriptors)
-                    sentinel, stream = opened
-                    _await_answer(sentinel, until)
-                    pid = forkserver.read_signed(sentinel)
-                    with open(stream, "wb", closefd=False) as file:
-                        file.write(data)
-                except BaseException as error:
-                    while opened:
-                        os.close(opened.pop())
-                    if isinstance(error, (TimeoutError, KeyboardInterrupt)):
-                        self._kill()
-                    if not (self._has_served and isinstance(error, _GONE)):
-                        raise
+        while True:
+            try:
+                self._ensure(variables)
+                opened += self.connect_to_new_process(descriptors)
+                sentinel, stream = opened
+                _await_answer(sentinel, until)
+                pid = forkserver.read_signed(sentinel)
+                with open(stream, "wb", closefd=False) as file:
+                    file.write(data)
+            except BaseException as error:
+                while opened:
+                    os.close(opened.pop())
+                is_gone = self._has_served and isinstance(error, _GONE)
+                is_late = isinstance(error, (TimeoutError, KeyboardInterrupt))
+                if is_late and not self._has_served and self._forkserver_pid is not None:
+                    os.kill(self._forkserver_pid, signal.SIGKILL)  # it is still importing
                     self._leave()
-                else:
-                    self._has_served = True
-                    return pid, sentinel, stream
+                if not is_gone:
+                    raise
+                self._leave()
+            else:
+                self._has_served = True
+                return pid, sentinel, stream
 
     def ensure_running(self) -> None:
         """Do nothing: the base class calls this, after `start` has started the server."""
@@ -138,12 +141,6 @@ class WorkerServer(forkserver.ForkServer):
         self.forget()
         while pid is not None and not _has_ended(pid) and not give_up.passed:
             time.sleep(_LOOK_SECONDS)
-
-    def _kill(self) -> None:
-        """End a server that is still importing."""
-        if self._forkserver_pid is not None and not self._has_served:
-            os.kill(self._forkserver_pid, signal.SIGKILL)
-            self._leave()
 
     def forget(self) -> None:
         """Give up the server, which ends after its workers; also used in forked processes."""

@@ -11,6 +11,7 @@ the user forks inherit everything, as with any library, but do not affect the wo
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import threading
@@ -47,6 +48,16 @@ def acquire(*opens: Callable[[], int | tuple[int, ...]]) -> tuple[int, ...]:
         close(*opened)
         raise
     return tuple(opened)
+
+
+def acquire_if_possible(*opens: Callable[[], int | tuple[int, ...]]) -> tuple[int, ...]:
+    """Do the same; open none if the system has no such calls, or a sandbox forbids them."""
+    try:
+        return acquire(*opens)
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EACCES):
+            return ()
+        raise
 
 
 def close(*descriptors: int) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -97,12 +97,6 @@ def process_descriptor(pid: int) -> int | None:
     """
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
         return None
-    try:
-        (descriptor,) = forking.acquire(partial(os.pidfd_open, pid))
-    except (ProcessLookupError, PermissionError):  # it ended; or a sandbox forbids it
-        return None
-    except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EINVAL):  # a kernel without this call
-            return None
-        raise  # no descriptor is left
-    return descriptor
+    with suppress(ProcessLookupError):  # it ended
+        return next(iter(forking.acquire_if_possible(partial(os.pidfd_open, pid))), None)
+    return None

@@ -9,7 +9,6 @@ end a `sleep` or `poll` of the C code. Stacks are available on Linux only.
 from __future__ import annotations
 
 import contextlib
-import errno
 import faulthandler
 import linecache
 import multiprocessing
@@ -88,12 +87,7 @@ class StackFile:
         if sys.platform != "linux" or not hasattr(os, "eventfd"):
             return cls()
         bell = partial(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        try:
-            return cls(*forking.acquire(partial(os.memfd_create, "vecspaces"), bell))
-        except OSError as error:
-            if error.errno in (errno.ENOSYS, errno.EPERM):  # a sandbox forbids it
-                return cls()
-            raise
+        return cls(*forking.acquire_if_possible(partial(os.memfd_create, "vecspaces"), bell))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return forking.reduced(StackFile, self.descriptors)

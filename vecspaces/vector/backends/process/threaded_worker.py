@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from vecspaces.vector.backends.backend import pack_result
-from vecspaces.vector.backends.process.channel import Poller, pack_frame
+from vecspaces.vector.backends.process.channel import Poller
 from vecspaces.vector.backends.process.worker import Worker
-from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.messages import WRITES, Op, Written
 from vecspaces.vector.group.threaded_group import Outcome, ThreadedGroup, joined
 
@@ -50,9 +47,7 @@ class ThreadedWorker(Worker):
                 self._buffers.positions.steps[self._index] += 1
             group.start(op, slot, seq, payload)
         except BaseException as error:
-            rows = range(group.low, group.high)
-            failure = Failure.of(error, rows, op.verb)
-            self._channel.send(pack_frame(Op.FAILED, slot, seq, failure))
+            self._channel.send(self._pack_failure(slot, seq, error, op.verb))
 
     def _load(self, op: Op, arguments: Any, actions: Any) -> None:
         """Write only the actions of the command's rows: threads read those of rows under way."""
@@ -70,19 +65,13 @@ class ThreadedWorker(Worker):
 
     def _reply(self, op: Op, slot: int, seq: int, payload: Any) -> bool:
         """Send the reply to a command, or to the part of a stream that has ended."""
-        group = self._group
         try:
             if op is Op.PART:
                 return self._channel.send(self._pack_part(slot, seq, payload))
-            command, attached = Op.CALL, payload
-            if isinstance(payload, Written):
-                command = self._command
-                attached = self._attach(command, slot, payload)
-            dumps = partial(pack_frame, op, slot, seq)
-            frame = pack_result(attached, payload, dumps, group, command)
+            command = self._command if isinstance(payload, Written) else Op.CALL
+            frame = self._pack_result(op, slot, seq, payload, command)
         except BaseException as error:
-            failure = Failure.of(error, range(group.low, group.high), "step")
-            frame = pack_frame(Op.FAILED, slot, seq, failure)
+            frame = self._pack_failure(slot, seq, error, "step")
         return self._channel.send(frame)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from enum import IntEnum
 from time import perf_counter
 
@@ -60,17 +60,10 @@ class WaitingPolicy:
     def __init__(self, ways: Sequence[WaitMode], clock: Callable[[], float] = perf_counter) -> None:
         self._ways = ways
         self._clock = clock
-        self._kept = ways[0]
-        # The usual cost of a command, and the time of the next comparison.
-        self._usual = math.inf
-        self._interval = _SHORTEST_SECONDS
-        self._soonest = self._due = 0.0
-        # The duration of all blocks; only time within commands is counted.
-        self._spent = 0.0
-        self._was_slower = False
         # The block: its commands, their time, and the start of the running one (0.0: none).
         self._count, self._elapsed, self._since = 0, 0.0, 0.0
-        self._compare()
+        self._blocks = _choose(ways)
+        self.way, self._usual = next(self._blocks)
 
     def begin(self) -> WaitMode:
         """Begin a command; return how to wait for its end and for the next command."""
@@ -85,7 +78,7 @@ class WaitingPolicy:
         elif count >= _BLOCK_COMMANDS and elapsed >= _BLOCK_SECONDS:
             self._end_block(elapsed / count)
         elif elapsed > _PATIENCE_SECONDS + 2 * self._usual * count:
-            self._end_block(elapsed / count, lost=True)
+            self._end_block(elapsed / count, is_lost=True)
         return self.way
 
     def end(self) -> None:
@@ -94,77 +87,58 @@ class WaitingPolicy:
             self._elapsed += self._clock() - self._since
             self._since = 0.0
 
-    def _begin_block(self, way: WaitMode) -> None:
-        self.way = way
+    def _end_block(self, cost: float, is_lost: bool = False) -> None:
+        block = cost, self._elapsed, is_lost
         self._count, self._elapsed = 0, 0.0
+        try:
+            self.way, self._usual = self._blocks.send(block)
+        except StopIteration:  # an interrupt had ended it
+            self._blocks = _choose(self._ways)
+            self.way, self._usual = next(self._blocks)
 
-    def _compare(self) -> None:
-        """Begin a comparison: the cost of each other way, divided by that of the current way."""
-        self._compared = self._spent
-        self._ratios: dict[WaitMode, list[float]] = {
-            way: [] for way in self._ways if way is not self._kept
-        }
-        self._costs: list[float] = []
-        self._round = [self._kept, *self._ratios]
-        self._begin_block(self._round.pop(0))
 
-    def _end_block(self, cost: float, lost: bool = False) -> None:
-        """Add the cost of a command in the block that ends."""
-        self._spent += self._elapsed
-        if not self._ratios:
-            # One slow block may be a reset of an environment; two are a change.
-            is_slower = cost > _SLOWER * self._usual
-            due = self._soonest if is_slower and self._was_slower else self._due
-            self._was_slower = is_slower
-            if self._spent >= due and len(self._ways) > 1:
-                self._compare()
-            else:
-                self._begin_block(self._kept)
-            return
-        # An interrupt here loses a measurement, but causes no error.
-        if self.way is self._kept:
-            self._usual = cost
-            self._costs.append(cost)
-        elif self._costs:
-            ratios = self._ratios.setdefault(self.way, [])
-            ratios.append(cost / self._costs[-1])
-            if lost or (len(ratios) >= _CLEAR_ROUNDS and min(ratios) > _CLEAR):
-                del self._ratios[self.way]
-        if not self._round:
-            if self._is_decided():
-                self._keep_best()
-                return
-            self._round = [self._kept, *self._ratios]
-        self._begin_block(self._round.pop(0))
+def _choose(
+    ways: Sequence[WaitMode],
+) -> Generator[tuple[WaitMode, float], tuple[float, float, bool], None]:
+    """Yield the way of each block, and the usual cost of a command.
 
-    def _is_decided(self) -> bool:
-        """Whether enough rounds were made, or one way is clearly the best."""
-        rounds = len(self._costs)
-        return (
-            not self._ratios
-            or rounds >= _ROUNDS
-            or (
-                rounds >= _CLEAR_ROUNDS
-                and any(max(ratios, default=1.0) < 1 / _CLEAR for ratios in self._ratios.values())
-            )
+    Sent back are the cost of a command of the block, the time of all, and whether it was lost.
+    """
+    # The time of all blocks: only time within commands is counted.
+    kept, usual, interval, spent = ways[0], math.inf, _SHORTEST_SECONDS, 0.0
+    while True:
+        # A comparison: the cost of each other way, divided by that of the current way.
+        began, costs = spent, list[float]()
+        ratios = {way: list[float]() for way in ways if way is not kept}
+        while ratios and len(costs) < _ROUNDS:
+            usual, elapsed, _ = yield kept, usual
+            spent += elapsed
+            costs.append(usual)
+            for way, found in list(ratios.items()):
+                cost, elapsed, is_lost = yield way, usual
+                spent += elapsed
+                found.append(cost / usual)
+                if is_lost or (len(found) >= _CLEAR_ROUNDS and min(found) > _CLEAR):
+                    del ratios[way]
+            if len(costs) >= _CLEAR_ROUNDS and any(
+                max(found) < 1 / _CLEAR for found in ratios.values()
+            ):
+                break
+        usual = _median(costs) if costs else usual
+        interval = min(2 * interval, _GREATEST_SECONDS)
+        ratio, best = min(
+            ((_median(found), way) for way, found in ratios.items()), default=(1, kept)
         )
-
-    def _keep_best(self) -> None:
-        """End a comparison."""
-        found = {way: _median(ratios) for way, ratios in self._ratios.items() if ratios}
-        best = min(found, key=found.__getitem__, default=self._kept)
-        if self._costs:
-            self._usual = _median(self._costs)
-        self._interval = min(2 * self._interval, _GREATEST_SECONDS)
-        if found.get(best, 1.0) < 1 - _GAIN:
-            self._kept, self._interval = best, _SHORTEST_SECONDS
-            self._usual *= found[best]
-        self._ratios = {}
-        now = self._spent
-        wait = min(max(self._interval, _SELDOM * (now - self._compared)), _MOST_SECONDS)
-        self._soonest, self._due = now + wait / 4, now + wait
-        self._was_slower = False
-        self._begin_block(self._kept)
+        if ratio < 1 - _GAIN:
+            kept, usual, interval = best, usual * ratio, _SHORTEST_SECONDS
+        wait = min(max(interval, _SELDOM * (spent - began)), _MOST_SECONDS)
+        soonest, due = spent + wait / 4, spent + wait
+        # One slow block may be a reset of an environment; two are a change.
+        is_slower = was_slower = False
+        while len(ways) == 1 or spent < (soonest if is_slower and was_slower else due):
+            cost, elapsed, _ = yield kept, usual
+            spent += elapsed
+            is_slower, was_slower = cost > _SLOWER * usual, is_slower
 
 
 def _median(values: Sequence[float]) -> float:

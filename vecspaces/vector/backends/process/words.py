@@ -59,10 +59,7 @@ def open_events() -> tuple[int, ...]:
         return ()
     flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
     event, counter = (partial(os.eventfd, 0, flags | more) for more in (0, os.EFD_SEMAPHORE))
-    try:
-        return forking.acquire(event, counter, event)
-    except OSError:  # a sandbox forbids it, or there are too many descriptors
-        return ()
+    return forking.acquire_if_possible(event, counter, event)
 
 
 class Words(Pipes):

@@ -33,7 +33,7 @@ from vecspaces.vector.group.env_group import EnvGroup
 # environments.
 _END_GRACE = 0.4
 # The interval of checks if nothing reports the caller's end.
-_LOOK_SECONDS = 0.25
+_LOOK_MILLISECONDS = 250
 # A report takes worker and caller about 100 us together, so results of cheap environments are sent
 # together; those of slower ones only if the caller waits for several rows at once.
 _PART_SECONDS, _LONGEST_PART_SECONDS = 100e-6, 5e-3
@@ -112,8 +112,7 @@ class Worker:
         try:
             self._view(*pickle.loads(data))
         except BaseException as error:
-            rows = range(self._group.low, self._group.high)
-            return pack_frame(Op.FAILED, 0, 0, Failure.of(error, rows, "build"))
+            return self._pack_failure(0, 0, error, "build")
         return pack_frame(Op.BOUND, 0, 0)
 
     def _view(
@@ -169,21 +168,27 @@ class Worker:
                     continue
                 if op is _STEP:
                     steps[index] += 1
-                result = attached = group.execute(op, slot, payload)
-                wrote = isinstance(result, Written)
-                suffices = wrote and self._rows_suffice and not result.infos
+                result = group.execute(op, slot, payload)
+                suffices = isinstance(result, Written) and self._rows_suffice and not result.infos
                 if suffices and (op is not _CHUNK or self._buffers.is_shared(op)):
                     reply = HEADER.pack(Op.DONE, 0, slot, seq, 0)
                 else:
-                    if wrote:
-                        attached = self._attach(op, slot, result)
-                    dumps = partial(pack_frame, Op.DONE, slot, seq)
-                    reply = pack_result(attached, result, dumps, group, op)
+                    reply = self._pack_result(Op.DONE, slot, seq, result, op)
             except BaseException as error:
-                rows = range(group.low, group.high)
-                reply = pack_frame(Op.FAILED, slot, seq, Failure.of(error, rows, op.verb))
+                reply = self._pack_failure(slot, seq, error, op.verb)
             if not send(reply):
                 return None
+
+    def _pack_result(self, op: Op, slot: int, seq: int, result: Any, command: Op) -> bytes:
+        """Pack the reply to a command, with the values that did not fit into shared memory."""
+        attached = self._attach(command, slot, result) if isinstance(result, Written) else result
+        return pack_result(
+            attached, result, partial(pack_frame, op, slot, seq), self._group, command
+        )
+
+    def _pack_failure(self, slot: int, seq: int, error: BaseException, verb: str) -> bytes:
+        rows = range(self._group.low, self._group.high)
+        return pack_frame(Op.FAILED, slot, seq, Failure.of(error, rows, verb))
 
     def _step_rows(
         self, slot: int, rows: list[int], starts: Starts, broken: list[int], share: int
@@ -249,21 +254,17 @@ def _watch(caller: int, stacks: StackFile) -> None:
 
     It ends the process even in the middle of a long step.
     """
-    descriptor = process_descriptor(caller)
-    poll = select.poll() if hasattr(select, "poll") else None
+    if not hasattr(select, "poll"):  # on Windows, the end of the stream shows it
+        return
+    descriptor, poll = process_descriptor(caller), select.poll()
     for watched in (descriptor, stacks.bell):
-        if poll is not None and watched is not None and watched >= 0:
+        if watched is not None and watched >= 0:
             poll.register(watched, select.POLLIN)
 
     def watch() -> None:
         stacks.receive_signals()
         while True:
-            ready: set[int | None] = set()
-            if poll is not None:
-                seconds = None if descriptor is not None else _LOOK_SECONDS
-                ready = {fd for fd, _ in poll.poll(seconds and seconds * 1000)}
-            else:
-                time.sleep(_LOOK_SECONDS)
+            ready = {fd for fd, _ in poll.poll(_LOOK_MILLISECONDS if descriptor is None else None)}
             if descriptor in ready or (descriptor is None and not _is_alive(caller)):
                 break
             if ready:
@@ -276,13 +277,10 @@ def _watch(caller: int, stacks: StackFile) -> None:
 
 def _is_alive(pid: int) -> bool:
     """Whether a process exists, without process descriptors."""
-    if sys.platform == "win32":
-        # On Windows the end of the stream shows it; signal 0 would kill.
-        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
