@@ -11,9 +11,11 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,9 +46,11 @@ from vecspaces.testing.faulty_envs import (
     FaultyEnv,
     OddError,
     arm,
+    disarmed,
     factories,
 )
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector.exchange import deadline
 from vecspaces.vector.exchange.failures import Death, died, overdue
 from vecspaces.vector.session import restarts as session_restarts
 from vecspaces.vector.session import row_queue
@@ -58,9 +62,21 @@ MODES = list(AutoresetMode)
 
 def restarts(deed: str) -> dict[str, Any]:
     """The arguments with which a worker is restarted after this."""
-    if deed == "hang":
-        return {"on_step_timeout": "restart", "step_timeout": overrun(0.25)}
+    if "hang" in deed:
+        return {"on_step_timeout": "restart", "step_timeout": 30.0}
     return {"on_worker_death": "restart"}
+
+
+@pytest.fixture
+def let_hang(hurry: Any) -> Callable[..., None]:
+    """Let environments hang whose triggers are in some folders: the bound then passes at once."""
+
+    def let_hang(*folders: Path, workers: tuple[int, ...] = (1,)) -> None:
+        for folder in folders:
+            arm(folder)
+        hurry(lambda: all(map(disarmed, folders)), *workers)
+
+    return let_hang
 
 
 def make(env_fns: Any, deed: str = "SIGKILL", **arguments: Any) -> Any:
@@ -81,9 +97,9 @@ def start(folder: Path, deed: str = "SIGKILL", where: str = "step", **arguments:
 
 
 @pytest.mark.parametrize("deed", ["segfault", "os._exit", "hang in native code"])
-def test_any_death_restarts(deed: str, tmp_path: Path) -> None:
-    with start(tmp_path, deed, **restarts("hang" if "hang" in deed else deed)) as envs:
-        arm(tmp_path)
+def test_any_death_restarts(deed: str, tmp_path: Path, let_hang: Any) -> None:
+    with start(tmp_path, deed) as envs:
+        (let_hang if "hang" in deed else arm)(tmp_path)
         assert_lost(envs.step(ACTIONS))
 
 
@@ -149,7 +165,7 @@ def test_a_streaming_death_before_send_is_a_truncation_too(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("deed", LOSSES)
 def test_too_many_losses_raise_and_tell_the_history(
-    deed: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    deed: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, let_hang: Any
 ) -> None:
     kind: Any = WorkerDiedError
     did, what = "died", "worker 1 (environments 2, 3) was ended by SIGKILL"
@@ -158,10 +174,11 @@ def test_too_many_losses_raise_and_tell_the_history(
         kind, window, within = StepTimeoutError, 60.0, " within 60 s"
         did, what = "overran step_timeout", "step did not end within"
     with start(tmp_path, deed, max_restarts=1, restart_window=window) as envs:
-        arm(tmp_path)
+        lose = let_hang if deed == "hang" else arm
+        lose(tmp_path)
         assert_lost(envs.step(ACTIONS))
         envs.step(ACTIONS)
-        arm(tmp_path)
+        lose(tmp_path)
         with pytest.raises(kind) as caught:
             envs.step(ACTIONS)
         error = caught.value
@@ -185,13 +202,13 @@ def test_too_many_losses_raise_and_tell_the_history(
 
 @pytest.mark.parametrize(
     ("where", "deed"),
-    ordinarily(
-        lambda where, deed: deed == "SIGKILL" or where == "step",
-        product(["reset", "step", "call"], LOSSES),
-    ),
+    ordinarily(lambda where, deed: deed == "SIGKILL", product(["reset", "step", "call"], LOSSES)),
 )
 def test_a_loop_of_losses_ends(where: str, deed: str) -> None:
-    envs = make([*map(Factory, range(3)), Doomed(where, deed)], deed, max_restarts=1)
+    arguments = {**restarts(deed), "max_restarts": 1}
+    if deed == "hang":
+        arguments["step_timeout"] = overrun(0.25)
+    envs = make([*map(Factory, range(3)), Doomed(where, deed)], **arguments)
     kinds = (WorkerDiedError, StepTimeoutError)
     with pytest.raises(kinds, match=r"workers (died|overran step_timeout) 2 times"):
         envs.reset()
@@ -219,13 +236,13 @@ class Doomed:
 
 @pytest.mark.parametrize("deed", ["exception", "hang"])
 def test_an_env_fn_that_fails_or_hangs_at_the_restart_is_an_error(
-    deed: str, tmp_path: Path
+    deed: str, tmp_path: Path, let_hang: Any
 ) -> None:
     last = Factory(3, Fault(deed, "build", tmp_path / "trigger"))
     env_fns = [*map(Factory, range(3)), last]
-    with make(env_fns, start_timeout=overrun(0.5) if deed == "hang" else 60.0) as envs:
+    with make(env_fns, start_timeout=60.0) as envs:
         envs.reset(seed=5)
-        arm(tmp_path)
+        (let_hang if deed == "hang" else arm)(tmp_path)
         kill(envs, 1)
         with pytest.raises((OddError, StepTimeoutError)) as caught:
             envs.step(ACTIONS)
@@ -317,13 +334,13 @@ def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("deed", LOSSES)
 def test_max_restarts_zero_raises_at_once_also_when_the_window_is_over(
-    deed: str, tmp_path: Path
+    deed: str, tmp_path: Path, let_hang: Any
 ) -> None:
     with start(tmp_path, deed, max_restarts=0, restart_window=0.01) as envs:
         for _ in range(2):
             envs.reset(seed=5)
             time.sleep(0.02)
-            arm(tmp_path)
+            (let_hang if deed == "hang" else arm)(tmp_path)
             with pytest.raises((WorkerDiedError, StepTimeoutError), match=r"(died|timeout) once"):
                 envs.step(ACTIONS)
         with within(3):  # what hangs is gone already
@@ -359,7 +376,7 @@ def hanging(folder: Path, *rows: int) -> list[Factory]:
 
 
 def test_workers_that_are_late_together_are_one_restart(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, let_hang: Any
 ) -> None:
     errors: list[StepTimeoutError] = []
     options: dict[str, Any] = {"on_step_timeout": errors.append, "max_restarts": 1}
@@ -367,8 +384,7 @@ def test_workers_that_are_late_together_are_one_restart(
         envs.reset(seed=5)
         for stream in (False, True):
             envs.step(ACTIONS)
-            for row in (1, 3):
-                arm(tmp_path / str(row))
+            let_hang(tmp_path / "1", tmp_path / "3", workers=(0, 1))
             if stream:  # the second one is too many
                 envs.send(ACTIONS[LOST], LOST)
                 envs.send(ACTIONS[KEPT], KEPT)
@@ -383,7 +399,8 @@ def test_workers_that_are_late_together_are_one_restart(
 
 
 def test_a_hung_row_of_a_stream_is_noticed_while_others_go_on(tmp_path: Path) -> None:
-    with make(hanging(tmp_path, 3), "hang", num_workers=4) as envs:
+    options = {"num_workers": 4, "step_timeout": overrun(0.25)}
+    with make(hanging(tmp_path, 3), "hang", **options) as envs:
         envs.reset(seed=5)
         arm(tmp_path / "3")
         envs.send(ACTIONS)
@@ -412,30 +429,37 @@ def test_a_row_that_answered_while_nobody_listened_is_not_late(
 ) -> None:
     # The rest of an answer may take its worker longer, on a busy machine.
     monkeypatch.setattr(row_queue, "_LATE_GRACE", 10.0)
-    kinds = (Wordy, Wordy, FaultyEnv, FaultyEnv)
+    ahead = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead)
+    monkeypatch.setattr(deadline, "time", clock)
+    kinds = (Wordy, Wordy, FaultyEnv)
     env_fns = [partial(kind, number, episode=LONG) for number, kind in enumerate(kinds)]
-    with make(env_fns, "hang", num_workers=4, step_timeout=stretched(0.25)) as envs:
+    with make(env_fns, "hang", num_workers=3) as envs:
         envs.reset()
-        envs.send(ACTIONS)
+        envs.send(ACTIONS[:3])
         for _ in kinds:  # a long answer is received in part when the caller stops listening
-            time.sleep(stretched(0.3))
+            for process in envs.processes:
+                wait_until_idle(process.pid)
+            ahead += 1000.0
             assert not envs.recv(1).truncations.any()
 
 
-def test_a_bound_of_one_wait_restarts_nothing(tmp_path: Path) -> None:
+def test_a_bound_of_one_wait_restarts_nothing(tmp_path: Path, hurry: Any) -> None:
     with start(tmp_path, "hang") as envs:
         pids = [process.pid for process in envs.processes]
         arm(tmp_path)
         envs.step_async(ACTIONS)
         for _ in range(2):
+            hurry(partial(disarmed, tmp_path), 1)
             with pytest.raises(StepTimeoutError, match=r"wait again, call reset\(\)") as late:
-                envs.step_wait(timeout=stretched(0.3))
+                envs.step_wait(timeout=30.0)
             assert (late.value.env_ids, late.value.running) == ((2, 3), (2,))
         assert [process.pid for process in envs.processes] == pids
+        hurry(partial(disarmed, tmp_path), 1)
         assert_lost(envs.step_wait())
 
 
-def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path) -> None:
+def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path, let_hang: Any) -> None:
     errors: list[Exception] = []
     with start(tmp_path, "hang") as envs:  # whose on_worker_death is "raise"
         kill(envs, 1)
@@ -443,7 +467,7 @@ def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path) -> None:
             envs.step(ACTIONS)
     both = {**restarts("hang"), "on_step_timeout": errors.append, "on_worker_death": errors.append}
     with start(tmp_path, "hang", max_restarts=1, **both) as envs:
-        arm(tmp_path)
+        let_hang(tmp_path)
         assert_lost(envs.step(ACTIONS))
         kill(envs, 1)
         expected = "workers died or overran step_timeout 2 times"
