@@ -19,7 +19,6 @@ import pytest
 from tests.compare import assert_identical
 from tests.crosses import diagonal, ordinarily
 from tests.envs import (
-    Drift,
     Failing,
     Gated,
     Ledger,
@@ -31,7 +30,6 @@ from tests.features import Walk
 from tests.interrupts import interrupt_at
 from tests.vector.session.states import Late
 from tests.vector.wrapped import timed
-from vecspaces import spaces
 from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidActionError,
@@ -70,29 +68,6 @@ def test_a_transition_is_the_callers_own() -> None:
             assert_identical(array, copy)
 
 
-def test_a_slow_environment_holds_up_no_other(tmp_path: Any) -> None:
-    gate = tmp_path / "gate"
-    env_fns = [partial(Gated, gate, number, length=10**6) for number in range(4)]
-    with AsyncVectorEnv(env_fns, num_workers=4, batch_size=2) as envs:
-        envs.reset(seed=0)
-        envs.recv(), envs.recv()
-        envs.send([1, 4, 1, 1])
-        seen: set[int] = set()
-        turns, give_up = 0, time.monotonic() + 20
-        # Those that are fast may answer often before a worker that waits for a core.
-        while turns < 20 or (len(seen) < 3 and time.monotonic() < give_up):
-            turns += 1
-            transition = envs.recv(timeout=10)
-            seen.update(transition.env_ids.tolist())
-            envs.send([1] * 2, transition.env_ids)
-        assert seen == {0, 2, 3}
-        gate.touch()
-        while 1 not in seen:
-            transition = envs.recv(timeout=10)
-            seen.update(transition.env_ids.tolist())
-            envs.send([1] * 2, transition.env_ids)
-
-
 def test_a_slow_environment_does_not_keep_its_finished_neighbours(tmp_path: Any) -> None:
     gate = tmp_path / "gate"
     env_fns = [partial(Gated, gate, number, length=10**6) for number in range(4)]
@@ -109,26 +84,10 @@ def test_a_slow_environment_does_not_keep_its_finished_neighbours(tmp_path: Any)
         assert [int(envs.recv(timeout=10).env_ids[0]) for _ in range(2)] == [2, 3]
 
 
-@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
-def test_one_worker_answers_in_the_order_of_the_calls(make: Any) -> None:
-    with make([*ledgers(4)]) as together, make([*ledgers(4)]) as halves:
-        together.reset(seed=0)
-        halves.reset(seed=0)
-        rng, parts = np.random.default_rng(0), ([2, 0], [1, 3])
-        actions = rng.integers(5, size=(20, 4))
-        for part in parts:
-            halves.send(actions[0, part], part)
-        for t in range(20):
-            expected = together.step(actions[t])
-            for part in parts:
-                found = halves.recv(2)
-                assert found.env_ids.tolist() == part
-                assert_identical(list(found[:4]), [column[part] for column in expected[:4]])
-                if t < 19:
-                    halves.send(actions[t + 1, part], found.env_ids)
-
-
-def test_wrong_actions_reach_nobody() -> None:
+def test_wrong_arguments_reach_nobody() -> None:
+    for batch_size in (0, 4, -1):
+        with pytest.raises(ValueError, match="batch_size must"):
+            AsyncVectorEnv(ledgers(3), num_workers=1, batch_size=batch_size)
     with AsyncVectorEnv(ledgers(3), num_workers=2, batch_size=2) as envs:
         envs.reset(seed=0)
         for actions, ids in (([1], None), ([1, 2], [0]), ([0.5], [1]), (["a"], [2])):
@@ -137,6 +96,13 @@ def test_wrong_actions_reach_nobody() -> None:
         for ids in ([3], [-1], [0, 0]):
             with pytest.raises(ValueError, match="env_ids"):
                 envs.send([0] * len(ids), ids)
+        for count, at_least in ((2, 3), (None, 5), (1, -1)):
+            with pytest.raises(ValueError, match="at_least"):
+                envs.recv(count, at_least=at_least)
+        with pytest.raises(TypeError, match="options must be a mapping"):
+            envs.send_reset([0], options=3)  # type: ignore[arg-type]  # what is tried
+        with pytest.raises(ValueError, match="expected 1 seeds"):
+            envs.send_reset([0], seed=[1, 2])
         assert envs.get_attr("time") == (0, 0, 0)
 
 
@@ -146,6 +112,8 @@ def test_an_environment_is_sent_one_action_at_a_time(tmp_path: Any) -> None:
         envs.reset(seed=0)
         envs.recv()
         envs.send([4], [0])
+        envs.send_reset([1])  # it waits for none that is busy
+        assert envs.recv(1, timeout=10).env_ids.tolist() == [1]
         for send in (partial(envs.send, [1, 1]), partial(envs.send_reset, [0])):
             with pytest.raises(AlreadyPendingCallError, match="environment 0 is not there yet: re"):
                 send()
@@ -477,8 +445,7 @@ def test_at_least_so_many_are_received_in_time(make: Any, wrapped: bool, tmp_pat
             envs.recv(4, at_least=1)
 
 
-@pytest.mark.parametrize("wrapper", EMPTIED)
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@diagonal(wrapper=EMPTIED, mode=["NextStep", "SameStep"])
 def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> None:
     """And goes on as if nothing had been received."""
     with (
@@ -504,43 +471,14 @@ def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> Non
             assert_identical(*map(tuple, received))
 
 
-def test_numbers_that_cannot_be_are_refused() -> None:
-    for batch_size in (0, 4, -1):
-        with pytest.raises(ValueError, match="batch_size must"):
-            AsyncVectorEnv(ledgers(3), num_workers=1, batch_size=batch_size)
-    with SyncVectorEnv(ledgers(4)) as envs:
-        envs.reset(seed=0)
-        for count, at_least in ((2, 3), (None, 5), (1, -1)):
-            with pytest.raises(ValueError, match="at_least"):
-                envs.recv(count, at_least=at_least)
-
-
 def test_a_vector_env_is_streamed_as_a_whole() -> None:
     with AsyncVectorEnv([*ledgers(2), partial(ledger_vector, 2, 3)], num_workers=2) as envs:
         envs.reset(seed=0)
         envs.recv()
         with pytest.raises(InvalidActionError, match=r"environments 2 to 4.*as a whole"):
             envs.send([1, 1], [2, 3])
-
-
-def test_a_vectorised_simulator_is_streamed() -> None:
-    alone = Drift(3)
-    with AsyncVectorEnv([partial(Drift, 3)] * 2, num_workers=2, batch_size=3) as envs:
-        envs.reset(seed=[0, 1, 2, 0, 1, 2])
-        alone.reset(seed=0)
-        actions = spaces.Box(-1, 1, (3, 2), np.float64, seed=0).sample()
-        expected = [alone.reset(seed=0)[0]] + [alone.step(actions)[0] for _ in range(8)]
-        count = [0, 0]
-        while min(count) < 8:
-            transition = envs.recv(timeout=10)
-            which = int(transition.env_ids[0]) // 3
-            assert_identical(transition.observations, expected[count[which]])
-            if count[which] < 8:
-                count[which] += 1
-                envs.send(actions, transition.env_ids)
-            else:
-                envs.send(actions, transition.env_ids)
-                break
+        with pytest.raises(InvalidActionError, match="one vector env, or the agents"):
+            envs.send_reset([2])
 
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])

@@ -347,20 +347,28 @@ def test_max_restarts_zero_raises_at_once_also_when_the_window_is_over(
             envs.close()
 
 
-def test_what_a_function_of_deaths_raises_ends_the_step_and_a_reset_goes_on(
-    tmp_path: Path,
-) -> None:
-    def refuse(error: WorkerDiedError) -> None:
-        raise ArithmeticError("enough")
+def test_a_function_decides_about_each_death(tmp_path: Path) -> None:
+    deaths: list[WorkerDiedError] = []
 
-    with start(tmp_path, on_worker_death=refuse) as envs:
+    def judge(error: WorkerDiedError) -> None:
+        deaths.append(error)
+        if len(deaths) == 2:
+            raise ArithmeticError("enough")
+
+    with start(tmp_path, on_worker_death=judge) as envs:
+        arm(tmp_path)
+        assert_lost(envs.step(ACTIONS))
+        envs.step(ACTIONS)
         arm(tmp_path)
         with pytest.raises(ArithmeticError, match="enough"):
             envs.step(ACTIONS)
         with pytest.raises(ResetNeededError):
             envs.step_wait()
+        # A later death is another one, though it is again the first restart of its worker.
         envs.reset(seed=0)
-        assert envs.step(ACTIONS)[1].tolist() == ACTIONS.tolist()
+        arm(tmp_path)
+        assert_lost(envs.step(ACTIONS))
+        assert [death.running for death in deaths] == [2] * 3
 
 
 # ---------------------------------------------------------------------- what is late

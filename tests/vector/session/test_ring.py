@@ -21,7 +21,7 @@ def test_rewards_and_flags_of_a_rollout_are_the_callers_own() -> None:
             envs.step([1, 1])
         for array, copy in zip(rollout[1:4], kept, strict=True):
             assert_identical(array, copy)
-        with pytest.raises(ValueError, match="needs 1 steps .* found 3"):
+        with pytest.raises(ValueError, match=r"needs 1 steps .* found 3"):
             envs.rollout_view()
 
 
