@@ -11,8 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.envs import Ledger
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from tests.envs import Ledger, ledger_vector, ledgers
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+@pytest.mark.parametrize(("is_member", "mode"), [(False, "NextStep"), (True, "SameStep")])
+def test_autoresets_after_it_get_no_options(is_member: bool, mode: Any) -> None:
+    env_fns = [partial(ledger_vector, 0, 2, AutoresetMode(mode))] if is_member else ledgers(2)
+    with SyncVectorEnv(env_fns, autoreset_mode=mode) as envs:
+        envs.reset(seed=0, options=[{"time": 0}] * 2)
+        envs.send_reset(options={"time": 1})
+        envs.recv(2)
+        for _ in range(20):
+            envs.step(np.zeros(2, np.int64))
+        for env in envs.envs[0].envs if is_member else envs.envs:
+            assert env.options[:2] == [{"time": 0}, {"time": 1}]
+            assert len(env.options) > 3 and not any(env.options[2:])
+
 
 # ---------------------------------------------------------------------- deaths
 
