@@ -14,6 +14,7 @@ import pytest
 from tests.envs import Ledger, ledger_vector, ledgers
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+
 @pytest.mark.parametrize(("is_member", "mode"), [(False, "NextStep"), (True, "SameStep")])
 def test_autoresets_after_it_get_no_options(is_member: bool, mode: Any) -> None:
     env_fns = [partial(ledger_vector, 0, 2, AutoresetMode(mode))] if is_member else ledgers(2)
@@ -32,17 +33,12 @@ def test_autoresets_after_it_get_no_options(is_member: bool, mode: Any) -> None:
 
 
 class Mortal(Ledger):
-    """A ledger that dies at the action 4, and in a reset with the seed 666."""
+    """A ledger that dies in a reset with the seed 666."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         if seed == 666:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> Any:
-        if action == 4:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().step(action)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")

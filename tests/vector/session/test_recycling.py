@@ -30,6 +30,7 @@ from vecspaces.errors import (
 )
 from vecspaces.spaces import Box, Dict, Discrete
 from vecspaces.testing.contract.workers import restart_seed
+from vecspaces.testing.faulty_envs import FAULTS, OddError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.session.workers import Workers
 
@@ -41,15 +42,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"
 on_posix = pytest.mark.skipif(sys.platform == "win32", reason="kills by signals")
 
 
-def fail() -> None:
-    raise OSError("no licence")
-
-
-DEEDS: dict[str, Any] = {
-    "fail": fail,
-    "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "hang": lambda: signal.pause(),
-}
+DEEDS = {"fail": FAULTS["exception"], "die": FAULTS["SIGKILL"], "hang": FAULTS["hang"]}
 
 
 class Errand(Env[Any, Any]):
@@ -269,29 +262,20 @@ def test_evaluate_drains_a_worker_before_it_is_replaced(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
+def test_limits_that_are_wrong_or_would_replace_no_worker_are_refused() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"recycle_after": 0}, "recycle_after must be an integer of at least 1, found 0"),
-        ({"recycle_memory": 1.5}, "recycle_memory must be an integer of at least 1, found 1.5"),
-        *(
-            pytest.param(
-                {name: 5, "autoreset_mode": mode},
-                "replace a worker where episodes are handed out",
-                marks=on_linux if name == "recycle_memory" else (),
-            )
-            for name in ("recycle_after", "recycle_memory")
-            for mode in ("NextStep", "SameStep")
-        ),
-    ],
-)
-def test_limits_that_are_wrong_or_would_replace_no_worker_are_refused(
-    arguments: Any, error: str
-) -> None:
-    with pytest.raises((TypeError, ValueError), match=error):
-        AsyncVectorEnv([Errand] * 3, num_workers=2, **arguments)
-    if "autoreset_mode" in arguments:  # a single process has no workers to replace
-        make_vec(Errand, 3, backend="sync", **arguments).close()
+        ({"recycle_memory": 1.5}, r"recycle_memory must be an integer of at least 1, found 1\.5"),
+    ]
+    for name in ("recycle_after", *(["recycle_memory"] if sys.platform == "linux" else [])):
+        for mode in (NEXT_STEP, SAME_STEP):
+            arguments = {name: 5, "autoreset_mode": mode}
+            wrong.append((arguments, "replace a worker where episodes are handed out"))
+            # A single process has no workers to replace.
+            make_vec(Errand, 3, backend="sync", **arguments).close()
+    for arguments, error in wrong:
+        with pytest.raises((TypeError, ValueError), match=error):
+            AsyncVectorEnv([Errand] * 3, num_workers=2, **arguments)
 
 
 def test_resets_of_some_environments_of_a_worker_are_refused() -> None:
@@ -351,7 +335,7 @@ def play(envs: Any, steps: int = 6) -> list[float]:
         [
             (*deed, mode)
             for deed in (
-                ("fail", "raised while it closed: OSError: no licence; it is replaced"),
+                ("fail", "OddError: the gripper is stuck; it is replaced"),
                 ("die", "ended before its environments were closed; it is replaced"),
                 ("hang", "did not close within"),
             )
@@ -440,7 +424,7 @@ def test_a_successor_that_fails_is_restarted_or_raises_and_a_reset_builds_it_aga
                 if deed == "hang":
                     hurry(lambda: not order.exists(), 0)
             if touches and action == "raise":
-                kinds = {"fail": OSError, "die": WorkerDiedError, "hang": StepTimeoutError}
+                kinds = {"fail": OddError, "die": WorkerDiedError, "hang": StepTimeoutError}
                 with pytest.raises(kinds[deed]) as caught:
                     play(envs, 4)
                 if deed == "fail":
