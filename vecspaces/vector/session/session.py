@@ -134,8 +134,7 @@ class Session:
         builds broken environments again.
         """
         queue, broken = self.queue, self.broken
-        sent = [part.keys() for part in (queue.under_way, queue.ready) if part]
-        if not all(part.isdisjoint(rows) for part in sent):
+        if queue.streams:
             busy = [row for row in rows if row in queue.under_way]
             unread = [row for row in rows if row in queue.ready and row not in queue.fresh]
             if busy or (sends and unread):
