@@ -18,6 +18,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.crosses import diagonal, ordinarily
+from tests.envs import Gated
 from tests.interrupts import Places, guarded
 from tests.vector.bounds import overrun, wait_until_idle
 from vecspaces import Env, evaluate, make_vec
@@ -439,34 +440,24 @@ def test_a_successor_that_fails_is_restarted_or_raises_and_a_reset_builds_it_aga
     assert not order.exists()
 
 
-class Killer(Errand):
-    """Kills, on demand, the second process of environment 0 once that has begun its episode."""
-
-    def step(self, action: Any) -> Any:
-        assert self.folder is not None
-        order = self.folder / "kill"
-        if order.exists():
-            order.unlink()
-            while len(begun := notes(self.folder, "first reset 0")) < 2:
-                time.sleep(0.01)
-            successor = int(begun[1].split()[-1])
-            wait_until_idle(successor)  # it has answered
-            os.kill(successor, signal.SIGKILL)
-            time.sleep(0.1)  # what follows is the same if the caller learns of it later
-        return super().step(action)
-
-
 @on_posix
 @pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
 def test_a_successor_that_dies_after_it_has_answered_loses_its_episode(
     mode: AutoresetMode, tmp_path: Path
 ) -> None:
-    fns = [partial(Errand, 0, tmp_path), partial(Killer, 9, tmp_path)]
+    fns = [partial(Gated, tmp_path / "gate", number, length=2 + number) for number in range(2)]
     options: Any = {"autoreset_mode": mode, "on_worker_death": "restart", "stats": True}
     with AsyncVectorEnv(fns, num_workers=2, recycle_after=1, **options) as envs:
         begin(envs)
-        (tmp_path / "kill").touch()
-        *_, truncations, infos = envs.step([0, 0])
+        pid = envs.processes[0].pid
+        envs.step_async([0, 4])  # the other one waits at the gate
+        while envs.processes[0].pid == pid:
+            with pytest.raises(StepTimeoutError):
+                envs.step_wait(timeout=0.05)
+        wait_until_idle(envs.processes[0].pid)
+        envs.processes[0].kill()
+        (tmp_path / "gate").touch()
+        *_, truncations, infos = envs.step_wait()
         assert not truncations.any() and "worker_restarted" not in infos
         *_, truncations, infos = envs.step([0, 0])
         assert truncations.tolist() == infos["worker_restarted"].tolist() == [True, False]

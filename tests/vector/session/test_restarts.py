@@ -9,7 +9,6 @@ import math
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -25,9 +24,8 @@ from tests.compare import assert_identical
 from tests.crosses import diagonal, ordinarily
 from tests.envs import Ledger
 from tests.vector.bounds import overrun, stretched, wait_until_idle, within
-from vecspaces import Env
 from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
-from vecspaces.spaces import Box, Discrete, Sequence
+from vecspaces.spaces import Discrete, Sequence
 from vecspaces.testing.contract.workers import (
     ACTIONS,
     KEPT,
@@ -35,12 +33,14 @@ from vecspaces.testing.contract.workers import (
     LOSSES,
     LOST,
     assert_lost,
+    assert_shows_last_known,
     respawned,
     stack,
     take,
 )
 from vecspaces.testing.faulty_envs import (
     FAULTS,
+    GATE,
     Factory,
     Fault,
     FaultyEnv,
@@ -48,6 +48,7 @@ from vecspaces.testing.faulty_envs import (
     arm,
     disarmed,
     factories,
+    open_gate,
 )
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.exchange import deadline
@@ -487,86 +488,42 @@ def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path, let_hang: An
 # ---------------------------------------------------------------------- two deaths
 
 
-def wait_for(path: Path) -> None:
-    give_up = time.monotonic() + 20
-    while not path.exists() and time.monotonic() < give_up:
-        time.sleep(0.002)
-
-
-class Mortal(Env[Any, Any]):
-    """Dies in its third step, and in its second life when a file is there."""
-
-    observation_space = Box(-np.inf, np.inf, (2,), np.float64)
-    action_space = Discrete(2)
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        lives = len(list(folder.glob("life*")))
-        (folder / f"life{lives}").write_text(str(os.getpid()))
-        self.life, self.time = lives, 0
-        if lives == 1:
-            threading.Thread(target=self._die_at_a_file, daemon=True).start()
-
-    def _die_at_a_file(self) -> None:
-        wait_for(self.folder / "die")
-        os._exit(9)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self.time = 0
-        (self.folder / f"reset{self.life}").touch()
-        return np.array([self.life, 0.5]), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time += 1
-        if self.life == 0 and self.time == 3:
-            os._exit(7)
-        return np.array([self.life, self.time], np.float64), 1.0, False, False, {}
-
-
-class Slow(Mortal):
-    """Ends its third step only when the other one has lived twice and died twice."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.life, self.time = folder, 0, 0
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time += 1
-        if self.time == 3:
-            wait_for(self.folder / "reset1")
-            wait_until_idle(int((self.folder / "life1").read_text()))  # it has answered
-            (self.folder / "die").touch()
-            wait_for(self.folder / "life2")
-        return np.array([-1.0, self.time]), 1.0, False, False, {}
-
-
-@diagonal(
-    memory=[{"buffers": 3}, {}, {"shared_memory": False}],
-    mode=["NextStep", "SameStep", "Disabled"],
-)
+@diagonal(memory=[{"buffers": 3}, {}, {"shared_memory": False}], mode=MODES)
 def test_the_last_known_observation_is_shown_after_both_deaths(
-    memory: dict[str, Any], mode: str, tmp_path: Path
+    memory: dict[str, Any], mode: AutoresetMode, tmp_path: Path
 ) -> None:
-    env_fns = [partial(Mortal, tmp_path), partial(Slow, tmp_path)]
+    """The second worker dies after it has answered, in the same step."""
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    env_fns = factories(4, tmp_path, "SIGKILL", "step", episode=LONG)
+    env_fns[0] = Factory(0, Fault(GATE, "step", gate / "trigger"), None, LONG)
+    os.mkfifo(gate / "gate")
     with make(env_fns, autoreset_mode=mode, **memory) as envs:
-        envs.reset(seed=0)
-        for _ in range(2):
-            known = envs.step([0, 0])[0]
-        for life in (1, 2):
-            observations, rewards, _, truncations, infos = envs.step([0, 0])
-            assert truncations.tolist() == [True, False]
-            assert rewards.tolist() == [0.0, 1.0]
-            assert infos["worker_restarted"].tolist() == [True, False]
-            if mode == "SameStep":
-                assert infos["final_obs"][0].tolist() == known[0].tolist()
-                assert observations[0].tolist() == [life, 0.5]
-                known = observations
-            else:
-                assert observations[0].tolist() == known[0].tolist() == [0.0, 2.0]
-            assert observations[1].tolist() == [-1.0, 2.0 + life]
-            if mode == "Disabled" and life == 1:
-                break  # it has to be reset, and that ends the loss of the second life too
-        if mode == "Disabled":
-            mask = np.array([True, False])
-            observations, _ = envs.reset(seed=4, options={"reset_mask": mask})
-            assert observations.tolist() == [[2.0, 0.5], [-1.0, 3.0]]
-            assert not envs.step([0, 0])[3].any()
+        envs.reset(seed=5)
+        known = [envs.step(ACTIONS)[0] for _ in range(2)][1]
+        arm(tmp_path)
+        arm(gate)
+        envs.step_async(ACTIONS)
+        pid = envs.processes[1].pid
+        while envs.processes[1].pid == pid:
+            with pytest.raises(StepTimeoutError):
+                envs.step_wait(timeout=0.05)
+        wait_until_idle(envs.processes[1].pid)
+        with pytest.raises(StepTimeoutError):
+            envs.step_wait(timeout=0.05)
+        kill(envs, 1)
+        open_gate(gate)
+        result = envs.step_wait()
+        for count in (1, 2):
+            assert_lost(result)
+            assert_shows_last_known(result, known, mode)
+            if mode is AutoresetMode.SAME_STEP:
+                known = result[0]
+                firsts = stack([respawned(row, count)[1] for row in LOST])
+                assert_identical(take(known, LOST), firsts)
+            if mode is AutoresetMode.DISABLED:  # a reset ends the loss of the second life too
+                envs.reset(options={"reset_mask": np.isin(range(4), LOST)})
+                assert not envs.step(ACTIONS)[3].any()
+                break
+            if count == 1:
+                result = envs.step(ACTIONS)

@@ -47,6 +47,8 @@ class Workers:
 
     def of_rows(self, rows: Iterable[int]) -> dict[int, list[int]]:
         """Sort rows by their workers, which are in ascending order."""
+        if len(self._slices) == 1:
+            return {0: list(rows)}
         found: dict[int, list[int]] = {}
         for row in rows:
             found.setdefault(self.of[row], []).append(row)
