@@ -57,11 +57,7 @@ class Session:
 
     Attributes:
         state: The pending command, and whether the vector env is new, broken or closed.
-        ring: The slots of observations.
-        queue: The rows of `send` and `recv`.
-        wait: The missing replies.
         recycling: Which live workers are replaced; None: no workers.
-        workers: Which workers can be used.
         everyone: All workers, with the payload of a command without arguments.
         results: By worker, the payload of its reply to the last command.
         returned: The results of calls of single rows, or their `Failure`, until they are taken.
@@ -589,8 +585,10 @@ class Session:
                 self._receive(reply)
             elif number == wait.stream:  # the reset of a successor (SAME_STEP)
                 self._take_part(worker, Written(self._backend.slices[worker], payload or []))
-            elif number == wait.number and (
-                self.recycling is None or not self._holds_back(worker, wait.op, payload)
+            elif number == wait.number and not (
+                self.recycling is not None
+                and wait.op is _STEP
+                and self.recycling.holds_back(worker, self._slot, payload, self.workers.deaths)
             ):
                 if payload or self.recycling is not None:
                     payload = self._complete(worker, payload)
@@ -653,13 +651,13 @@ class Session:
     def _take_part(self, worker: int, written: Written) -> None:
         """Process rows of a stream, which have answered or failed before others of their worker."""
         rows, infos, failures = written
-        if self.recycling is not None and rows:
-            if self._holds_back(worker, Op.STEP_ROWS, infos):
+        recycling, current = self.recycling, self.ring.current
+        if recycling is not None and rows:
+            if recycling.holds_back(worker, current, infos, self.workers.deaths):
                 return
-            infos = self.recycling.join_last(worker, infos)
+            infos = recycling.join_last(worker, infos)
         if self.workers.lost and infos:
-            slot = self.ring.current
-            self._show_known(slot, self.ring.after[slot], infos)
+            self._show_known(current, self.ring.after[current], infos)
         slow = self.wait.slow
         for one, own in self.workers.of_rows(rows).items() if slow.seen else ():
             slow.note_answer(one, own)
@@ -822,13 +820,6 @@ class Session:
         self.workers.deaths.update(due)
         if self.workers.deaths:
             self._take_in(deque())
-
-    def _holds_back(self, worker: int, op: Op, infos: Any) -> bool:
-        """Whether a worker is replaced before its row has answered the step (SAME_STEP)."""
-        if self.recycling is None or op not in (_STEP, Op.STEP_ROWS):
-            return False
-        slot = self._slot if op is _STEP else self.ring.current
-        return self.recycling.holds_back(worker, slot, infos, self.workers.deaths)
 
     def drain(self, ended: Sequence[int], playing: Collection[int]) -> set[int]:
         """Return the rows that must not begin an episode yet; the caller distributes episodes.
