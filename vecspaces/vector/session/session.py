@@ -263,8 +263,8 @@ class Session:
         ring = self.ring
         if ring.begins_rollout:
             ring.begin_rollout(self._backend.buffers)
-        if self.queue.ready:
-            self.queue.clear()
+        if self.queue.ready:  # first observations, which were not received
+            self.queue.ready, self.queue.fresh = {}, set()
         slot = ring.after[ring.current]
         if self.recycling is not None:
             due = self.recycling.due_in_step(range(len(self.finished)), self.finished)
