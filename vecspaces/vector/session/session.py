@@ -5,10 +5,7 @@ A command begins (`begin_*`, `send_rows`), is awaited, and ends when its result 
 Every wait is bounded, a late reply is never taken for the reply to another command, and the command
 of a dead worker is sent again to its successor.
 
-An interrupt (Ctrl-C, or any exception from a signal handler) may come at any moment. A reply stays
-with the backend until it was processed, processing it twice changes nothing, and the end of a call
-is a few plain assignments, between which Python runs no signal handler. A wait can therefore be
-repeated, with the right result.
+An interrupt may come at any moment, and a wait can then be repeated: docs/design.md has the rules.
 """
 
 from __future__ import annotations

@@ -33,9 +33,6 @@ Ready = Callable[[], "list[int] | None"]
 class Wait:
     """The missing replies, to the last command and in the stream of rows, and their time limits.
 
-    Each command has a number, which its replies contain. All commands to rows, until none is under
-    way, are one stream with one number; a call during a stream has its own.
-
     Attributes:
         op: The last command.
         number: The number of the last command or stream.
