@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.crosses import diagonal
-from tests.envs import Ledger, Placing
+from tests.envs import Ledger, Placing, ledger_vector
 from tests.envs.agents import Crowd
 from tests.interrupts import Interrupts, guarded, interrupt_at
 from vecspaces import make_vec, spaces
@@ -142,13 +142,9 @@ def test_what_is_refused_closes_nothing(kind: Any) -> None:
         envs.step([0] * 3)
 
 
-def pair(first: int) -> Any:
-    return SyncVectorEnv([partial(Ledger, first), partial(Ledger, first + 1)])
-
-
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_a_vector_env_among_the_environments_is_replaced_as_a_whole(kind: Any) -> None:
-    with kind([partial(pair, 0), partial(Ledger, 2)]) as envs:
+    with kind([partial(ledger_vector, 0, 2), partial(Ledger, 2)]) as envs:
         with pytest.raises(ValueError, match="name environment 1 too"):
             envs.replace_envs([0], [Ledger])
         with pytest.raises(ValueError, match="got 2 env_fns for 1 environments"):
@@ -156,7 +152,7 @@ def test_a_vector_env_among_the_environments_is_replaced_as_a_whole(kind: Any) -
         with pytest.raises(RuntimeError, match=r"another kind .* expected a vector env"):
             envs.replace_envs([1, 0, 2], [Ledger, partial(Ledger, 5)])
         envs.reset(seed=0)
-        fns = [partial(pair, 10), partial(Ledger, 12)]
+        fns = [partial(ledger_vector, 10, 2), partial(Ledger, 12)]
         envs.replace_envs([1, 0, 2], fns)
         assert envs.env_fns == fns
         with pytest.raises(ResetNeededError, match="environments 0, 1 have one env_fn"):
