@@ -549,7 +549,7 @@ def test_close_while_a_worker_is_replaced_ends_the_call(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mode", "stride"),
-    [(SAME_STEP, 293), *(pytest.param(mode, 11, marks=pytest.mark.full) for mode in MODES)],
+    [(SAME_STEP, 293), *(pytest.param(mode, 29, marks=pytest.mark.full) for mode in MODES)],
 )
 def test_an_interrupt_at_any_point_of_a_replacement(
     mode: AutoresetMode, stride: int, tmp_path: Path
