@@ -91,11 +91,6 @@ class TestFaultsOfWorkers(Workers, WorkersContract):
             monkeypatch.setattr(contract_of_workers, "arm", arm_and_hurry)
 
 
-@pytest.mark.full
-class TestFaultsOfWorkersOverPipes(TestFaultsOfWorkers):
-    arguments = {"context": FASTEST, "shared_memory": False}  # noqa: RUF012
-
-
 class OverWords(Workers):
     """Few workers whose steps are without messages, as those of many are."""
 
@@ -141,13 +136,20 @@ class TestTheRestOverWords(
 
 
 @pytest.mark.full
-class TestFaultsOfWorkersOfAForkServer(TestFaultsOfWorkers):
-    arguments = {"context": NEWEST}  # noqa: RUF012
+class TestFaultsOfWorkersOfAForkServerOverPipes(TestFaultsOfWorkers):
+    arguments = {"context": NEWEST, "shared_memory": False}  # noqa: RUF012
 
 
 @pytest.mark.full
 class TestOneWorker(AsyncContract):
+    """With a slot more, and with little memory for values of variable size."""
+
     workers = 1
+    arguments = {  # noqa: RUF012
+        "context": FASTEST,
+        "on_worker_death": "restart",
+        "variable_capacity": 24,
+    }
 
 
 # The ordinary run has one class for each of Python's defaults on Linux: up to 3.13 it is fork.
@@ -182,16 +184,6 @@ class TestRefusals(Workers, RefusalContract):
 
 
 @pytest.mark.full
-class TestWithoutSharedMemory(AsyncContract):
-    arguments = {"context": FASTEST, "shared_memory": False}  # noqa: RUF012
-
-
-@pytest.mark.full
-class TestWithRestarts(AsyncContract):
-    arguments = {"context": FASTEST, "on_worker_death": "restart"}  # noqa: RUF012
-
-
-@pytest.mark.full
 @pytest.mark.skipif("spawn" not in METHODS, reason="the platform has no spawn")
 class TestSpawn(AsyncContract):
     arguments = {"context": "spawn"}  # noqa: RUF012
@@ -202,11 +194,6 @@ class TestSpawn(AsyncContract):
 class TestForkserver(AsyncContract):
     workers = 99
     arguments = {"context": "forkserver", "shared_memory": False}  # noqa: RUF012
-
-
-@pytest.mark.full
-class TestSmallCapacity(AsyncContract):
-    arguments = {"context": FASTEST, "variable_capacity": 24}  # noqa: RUF012
 
 
 @diagonal(capacity=[0, 24, 100_000], mode=AutoresetMode)

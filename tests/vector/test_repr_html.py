@@ -61,13 +61,11 @@ def test_the_state_is_that_of_the_moment() -> None:
 
 
 def test_wrappers_and_adapters_show_what_is_inside() -> None:
-    envs = ClipReward(RecordEpisodeStatistics(SyncVectorEnv(ledgers(2))), 0, 1)
-    shown = table(envs)
-    assert shown["caption"] == "ClipReward(RecordEpisodeStatistics(SyncVectorEnv))"
-    assert shown["workers"] == "none: in this process"
-    assert table(as_gymnasium(envs)) == shown
-    envs.close()
-    assert table(envs)["state"] == "closed"
+    with ClipReward(RecordEpisodeStatistics(SyncVectorEnv(ledgers(2))), 0, 1) as envs:
+        shown = table(envs)
+        assert shown["caption"] == "ClipReward(RecordEpisodeStatistics(SyncVectorEnv))"
+        assert shown["workers"] == "none: in this process"
+        assert table(as_gymnasium(envs)) == shown
 
 
 def test_text_of_spaces_is_escaped_and_cut() -> None:

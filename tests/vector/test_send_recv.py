@@ -1,4 +1,4 @@
-"""First ready: what `send` and `recv` promise, whatever the order in which environments finish.
+"""`send`, `send_reset`, `recv`: what they promise, whatever the order in which environments finish.
 
 That each environment gives its own sequence is the state machine's to check.
 """
@@ -6,6 +6,7 @@ That each environment gives its own sequence is the state machine's to check.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -19,7 +20,6 @@ import pytest
 from tests.compare import assert_identical
 from tests.crosses import diagonal, ordinarily
 from tests.envs import (
-    Drift,
     Failing,
     Gated,
     Ledger,
@@ -31,7 +31,6 @@ from tests.features import Walk
 from tests.interrupts import interrupt_at
 from tests.vector.session.states import Late
 from tests.vector.wrapped import timed
-from vecspaces import spaces
 from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidActionError,
@@ -44,7 +43,7 @@ from vecspaces.errors import (
     WorkerDiedError,
 )
 from vecspaces.testing.contract import assert_same_infos
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, infos_as_list
 from vecspaces.wrappers import (
     ClipReward,
     DtypeObservation,
@@ -70,29 +69,6 @@ def test_a_transition_is_the_callers_own() -> None:
             assert_identical(array, copy)
 
 
-def test_a_slow_environment_holds_up_no_other(tmp_path: Any) -> None:
-    gate = tmp_path / "gate"
-    env_fns = [partial(Gated, gate, number, length=10**6) for number in range(4)]
-    with AsyncVectorEnv(env_fns, num_workers=4, batch_size=2) as envs:
-        envs.reset(seed=0)
-        envs.recv(), envs.recv()
-        envs.send([1, 4, 1, 1])
-        seen: set[int] = set()
-        turns, give_up = 0, time.monotonic() + 20
-        # Those that are fast may answer often before a worker that waits for a core.
-        while turns < 20 or (len(seen) < 3 and time.monotonic() < give_up):
-            turns += 1
-            transition = envs.recv(timeout=10)
-            seen.update(transition.env_ids.tolist())
-            envs.send([1] * 2, transition.env_ids)
-        assert seen == {0, 2, 3}
-        gate.touch()
-        while 1 not in seen:
-            transition = envs.recv(timeout=10)
-            seen.update(transition.env_ids.tolist())
-            envs.send([1] * 2, transition.env_ids)
-
-
 def test_a_slow_environment_does_not_keep_its_finished_neighbours(tmp_path: Any) -> None:
     gate = tmp_path / "gate"
     env_fns = [partial(Gated, gate, number, length=10**6) for number in range(4)]
@@ -109,26 +85,10 @@ def test_a_slow_environment_does_not_keep_its_finished_neighbours(tmp_path: Any)
         assert [int(envs.recv(timeout=10).env_ids[0]) for _ in range(2)] == [2, 3]
 
 
-@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
-def test_one_worker_answers_in_the_order_of_the_calls(make: Any) -> None:
-    with make([*ledgers(4)]) as together, make([*ledgers(4)]) as halves:
-        together.reset(seed=0)
-        halves.reset(seed=0)
-        rng, parts = np.random.default_rng(0), ([2, 0], [1, 3])
-        actions = rng.integers(5, size=(20, 4))
-        for part in parts:
-            halves.send(actions[0, part], part)
-        for t in range(20):
-            expected = together.step(actions[t])
-            for part in parts:
-                found = halves.recv(2)
-                assert found.env_ids.tolist() == part
-                assert_identical(list(found[:4]), [column[part] for column in expected[:4]])
-                if t < 19:
-                    halves.send(actions[t + 1, part], found.env_ids)
-
-
-def test_wrong_actions_reach_nobody() -> None:
+def test_wrong_arguments_reach_nobody() -> None:
+    for batch_size in (0, 4, -1):
+        with pytest.raises(ValueError, match="batch_size must"):
+            AsyncVectorEnv(ledgers(3), num_workers=1, batch_size=batch_size)
     with AsyncVectorEnv(ledgers(3), num_workers=2, batch_size=2) as envs:
         envs.reset(seed=0)
         for actions, ids in (([1], None), ([1, 2], [0]), ([0.5], [1]), (["a"], [2])):
@@ -137,6 +97,13 @@ def test_wrong_actions_reach_nobody() -> None:
         for ids in ([3], [-1], [0, 0]):
             with pytest.raises(ValueError, match="env_ids"):
                 envs.send([0] * len(ids), ids)
+        for count, at_least in ((2, 3), (None, 5), (1, -1)):
+            with pytest.raises(ValueError, match="at_least"):
+                envs.recv(count, at_least=at_least)
+        with pytest.raises(TypeError, match="options must be a mapping"):
+            envs.send_reset([0], options=3)  # type: ignore[arg-type]  # what is tried
+        with pytest.raises(ValueError, match="expected 1 seeds"):
+            envs.send_reset([0], seed=[1, 2])
         assert envs.get_attr("time") == (0, 0, 0)
 
 
@@ -146,6 +113,8 @@ def test_an_environment_is_sent_one_action_at_a_time(tmp_path: Any) -> None:
         envs.reset(seed=0)
         envs.recv()
         envs.send([4], [0])
+        envs.send_reset([1])  # it waits for none that is busy
+        assert envs.recv(1, timeout=10).env_ids.tolist() == [1]
         for send in (partial(envs.send, [1, 1]), partial(envs.send_reset, [0])):
             with pytest.raises(AlreadyPendingCallError, match="environment 0 is not there yet: re"):
                 send()
@@ -477,8 +446,7 @@ def test_at_least_so_many_are_received_in_time(make: Any, wrapped: bool, tmp_pat
             envs.recv(4, at_least=1)
 
 
-@pytest.mark.parametrize("wrapper", EMPTIED)
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@diagonal(wrapper=EMPTIED, mode=["NextStep", "SameStep"])
 def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> None:
     """And goes on as if nothing had been received."""
     with (
@@ -504,43 +472,14 @@ def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> Non
             assert_identical(*map(tuple, received))
 
 
-def test_numbers_that_cannot_be_are_refused() -> None:
-    for batch_size in (0, 4, -1):
-        with pytest.raises(ValueError, match="batch_size must"):
-            AsyncVectorEnv(ledgers(3), num_workers=1, batch_size=batch_size)
-    with SyncVectorEnv(ledgers(4)) as envs:
-        envs.reset(seed=0)
-        for count, at_least in ((2, 3), (None, 5), (1, -1)):
-            with pytest.raises(ValueError, match="at_least"):
-                envs.recv(count, at_least=at_least)
-
-
 def test_a_vector_env_is_streamed_as_a_whole() -> None:
     with AsyncVectorEnv([*ledgers(2), partial(ledger_vector, 2, 3)], num_workers=2) as envs:
         envs.reset(seed=0)
         envs.recv()
         with pytest.raises(InvalidActionError, match=r"environments 2 to 4.*as a whole"):
             envs.send([1, 1], [2, 3])
-
-
-def test_a_vectorised_simulator_is_streamed() -> None:
-    alone = Drift(3)
-    with AsyncVectorEnv([partial(Drift, 3)] * 2, num_workers=2, batch_size=3) as envs:
-        envs.reset(seed=[0, 1, 2, 0, 1, 2])
-        alone.reset(seed=0)
-        actions = spaces.Box(-1, 1, (3, 2), np.float64, seed=0).sample()
-        expected = [alone.reset(seed=0)[0]] + [alone.step(actions)[0] for _ in range(8)]
-        count = [0, 0]
-        while min(count) < 8:
-            transition = envs.recv(timeout=10)
-            which = int(transition.env_ids[0]) // 3
-            assert_identical(transition.observations, expected[count[which]])
-            if count[which] < 8:
-                count[which] += 1
-                envs.send(actions, transition.env_ids)
-            else:
-                envs.send(actions, transition.env_ids)
-                break
+        with pytest.raises(InvalidActionError, match="one vector env, or the agents"):
+            envs.send_reset([2])
 
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
@@ -617,3 +556,75 @@ def test_what_a_caller_does_to_infos_is_not_received(make: Any) -> None:
             array[...] = 7
         assert_same_infos(infos_as_list(envs.recv(1).infos, 1)[0], info)
     assert info["y"].tolist() == [0, 1]
+
+
+# ---------------------------------------------------------------------- send_reset
+
+
+@pytest.mark.parametrize(("is_member", "mode"), [(False, "NextStep"), (True, "SameStep")])
+def test_autoresets_after_it_get_no_options(is_member: bool, mode: Any) -> None:
+    env_fns = [partial(ledger_vector, 0, 2, AutoresetMode(mode))] if is_member else ledgers(2)
+    with SyncVectorEnv(env_fns, autoreset_mode=mode) as envs:
+        envs.reset(seed=0, options=[{"time": 0}] * 2)
+        envs.send_reset(options={"time": 1})
+        envs.recv(2)
+        for _ in range(20):
+            envs.step(np.zeros(2, np.int64))
+        for env in envs.envs[0].envs if is_member else envs.envs:
+            assert env.options[:2] == [{"time": 0}, {"time": 1}]
+            assert len(env.options) > 3 and not any(env.options[2:])
+
+
+class Mortal(Ledger):
+    """A ledger that dies in a reset with the seed 666."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed == 666:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
+def test_an_episode_that_dies_as_it_begins_is_reported_lost() -> None:
+    env_fns = [partial(Mortal, number) for number in range(4)]
+    with AsyncVectorEnv(
+        env_fns, num_workers=2, on_worker_death="restart", autoreset_mode="Disabled"
+    ) as envs:
+        envs.reset(seed=0)
+        envs.recv(4)
+        envs.send_reset([3], seed=[666])
+        received = envs.recv(1)
+        assert received.infos["worker_restarted"].tolist() == [True]
+        assert received.truncations.all()
+        # Environment 2 was lost with it, and its next step would report that.
+        envs.send_reset([2, 3], seed=[5, 6])
+        again = envs.recv(2)
+        assert "worker_restarted" not in again.infos
+        assert not again.truncations.any()
+        noise = dict(zip(again.env_ids.tolist(), again.observations[:, 4].tolist(), strict=True))
+        assert noise == {
+            row: env.reset(seed=seed)[0][4]
+            for row, env, seed in ((2, Ledger(), 5), (3, Ledger(), 6))
+        }
+
+
+def test_a_failed_row_is_built_again_once_though_a_reset_comes_before_its_reply() -> None:
+    built = []
+
+    def make() -> Ledger:
+        built.append(Ledger())
+        return built[-1]
+
+    def fail(env: Ledger) -> None:
+        env.step = lambda action: 1 / 0  # type: ignore[method-assign]
+
+    with SyncVectorEnv([make, Ledger]) as envs:
+        envs.reset(seed=0)
+        envs.call(fail, env_ids=[0])
+        envs.send(np.array([1]), [0])
+        with pytest.raises(ZeroDivisionError):
+            envs.recv(2)
+        envs.send_reset([0], seed=7)
+        envs.reset(seed=1)
+        assert len(built) == 2
+        assert built[1].seeds == [7, 1]

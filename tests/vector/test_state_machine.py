@@ -496,7 +496,7 @@ def test_async(workers: str, mode: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", MODES)
 def test_sync_for_long(mode: str) -> None:
-    run(machine(mode=mode), 150)
+    run(machine(mode=mode), 80)
 
 
 @pytest.mark.full
@@ -504,7 +504,7 @@ def test_sync_for_long(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("workers", WORKERS)
 def test_async_for_long(workers: str, mode: str) -> None:
-    run(machine(mode=mode, backend=WORKERS[workers]), 50, steps=40, shrinks=False)
+    run(machine(mode=mode, backend=WORKERS[workers]), 25, steps=40, shrinks=False)
 
 
 @pytest.mark.full
@@ -513,4 +513,4 @@ def test_async_for_long(workers: str, mode: str) -> None:
 def test_wrappers_around_workers_for_long(around: str) -> None:
     backend = partial(AsyncVectorEnv, num_workers=2)
     for mode in MODES:
-        run(machine(mode=mode, around=around, backend=backend), 5, shrinks=False)
+        run(machine(mode=mode, around=around, backend=backend), 3, shrinks=False)

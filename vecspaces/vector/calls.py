@@ -42,7 +42,7 @@ class Calls:
     def call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> Results:
         """Call a method or function, or get an attribute: one result per environment."""
         payloads = self._payloads(call, name, args, kwargs, env_ids)
-        return self._run(call, Op.CALL, payloads, Calls._read_results)
+        return self.run(call, Op.CALL, payloads, Calls._read_results)
 
     def begin(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> None:
         """Begin what `call` does."""
@@ -53,7 +53,7 @@ class Calls:
     def end(self, call: str, timeout: float | None) -> Results:
         """End the pending call."""
         results = self._session.finish("call", call, timeout, partial(self._read, self))
-        if self._read is Calls._read_failures and results:
+        if self._read is Calls.read_failures and results:
             results[0].throw()
         return results
 
@@ -72,12 +72,12 @@ class Calls:
         payloads = {
             worker: (name, {row: chosen[row] for row in rows}) for worker, rows in by_worker.items()
         }
-        self._run("set_attr", Op.SET_ATTR, payloads, Calls._read_nothing)
+        self.run("set_attr", Op.SET_ATTR, payloads, Calls._read_nothing)
 
     def plan_replacement(
         self, env_ids: Any, env_fns: Any, together: Iterable[range]
     ) -> Mapping[int, Any]:
-        """Check the arguments of `replace`; return the factories for each worker, by first row."""
+        """Check the arguments of `replace_envs`; return each worker's factories, by first row."""
         by_worker = self._choose("replace_envs", env_ids, begins=True)
         factories = list_factories(env_fns)
         check_whole(self._env_ids, together, "replace_envs", ValueError)
@@ -103,10 +103,6 @@ class Calls:
             for worker, rows in by_worker.items()
         }
 
-    def replace(self, payloads: Mapping[int, Any], timeout: float) -> None:
-        """Build other environments in some rows, which need a reset afterwards."""
-        self._run("replace_envs", Op.REPLACE, payloads, Calls._read_failures, timeout)
-
     def stats(self) -> Stats:
         """Collect the counters, if no other command is pending, and summarise them."""
         session, backend = self._session, self._backend
@@ -115,7 +111,7 @@ class Calls:
         state = session.state
         if state.closed or not (state.pending or state.broken):
             session.check("call", "stats")
-            self._run("stats", Op.STATS, session.everyone, Calls._load_counters)
+            self.run("stats", Op.STATS, session.everyone, Calls._load_counters)
         counters = backend.buffers.counters
         assert counters is not None
         workers = session.workers
@@ -142,7 +138,7 @@ class Calls:
         self._env_ids = rows
         return self._session.workers.of_rows(rows)
 
-    def _run(
+    def run(
         self, call: str, op: Op, payloads: Mapping[int, Any], read: Read, seconds: Any = None
     ) -> Results:
         """Begin a command and wait for it, for `step_timeout` if no number of seconds is given."""
@@ -168,7 +164,7 @@ class Calls:
                 self._backend.buffers.load_counters(worker, rows.start, rows.stop, found)
         return ()
 
-    def _read_failures(self, slot: int) -> Results:
+    def read_failures(self, slot: int) -> Results:
         """Return what replacing environments failed with, in the order of their rows."""
         found = [item for one in self._session.results.values() for item in one.items()]
         return tuple(failure for _, failure in sorted(found, key=lambda item: item[0]) if failure)

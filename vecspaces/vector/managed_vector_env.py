@@ -148,11 +148,12 @@ class ManagedVectorEnv(
         layouts = {each[0]: each[1] for each in agents if each is not None}
         if "rows" in layouts:
             self.agent_layout = "rows"
-            self._agent_names = []
-            for each, count in zip(agents, counts, strict=True):
+            self._agent_names = [
+                name
+                for each, count in zip(agents, counts, strict=True)
                 # Rows of environments of one agent have no name.
-                named = each is not None and each[0] == "rows"
-                self._agent_names += each[1] if each is not None and named else [""] * count
+                for name in (each[1] if each and each[0] == "rows" else [""] * count)
+            ]
         elif layouts:
             self.agent_layout = "dict"
             self._agent_names = list(layouts["dict"])
@@ -752,7 +753,8 @@ class ManagedVectorEnv(
         """
         payloads = self._calls.plan_replacement(env_ids, env_fns, self._together)
         self.spec = None
-        self._calls.replace(payloads, self._settings.start_timeout)
+        timeout = self._settings.start_timeout
+        self._calls.run("replace_envs", Op.REPLACE, payloads, Calls.read_failures, timeout)
 
     def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Render environments.

@@ -166,33 +166,30 @@ def _check_batch(batch_size: int | None, sizes: set[int], num_factories: int) ->
         )
 
 
+# The arguments that the vector env of an actor has in common with that of the caller.
+_OF_PROCESSES = (
+    *("autoreset_mode", "variable_capacity", "start_timeout", "slow_warning", "validate"),
+    *("info_space", "max_restarts", "restart_window"),
+)
+
+
 def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> WorkerSetup:
     """Let each actor build one vector env with worker processes of its own."""
-    budget = settings.budget
+    budget, mode = settings.budget, settings.observation_mode
     # A function decides in the caller's process, about the whole actor.
     restarts = budget is not None and budget.on_worker_death == "restart"
-    # A pair of spaces is checked by the caller, which has all environments.
-    mode = (
-        "different" if isinstance(settings.observation_mode, tuple) else settings.observation_mode
-    )
     factory = functools.partial(
         _start_processes,
         setup.env_fns,
         setup.first,
         num_workers=min(processes, setup.count),
         copy=False,  # the actor has rows of its own
-        observation_mode=mode,
-        autoreset_mode=settings.autoreset_mode,
-        variable_capacity=settings.variable_capacity,
-        # The caller's own bound, which also covers the start of the actor, ends before this one.
-        start_timeout=settings.start_timeout,
-        slow_warning=settings.slow_warning,
+        # A pair of spaces is checked by the caller, which has all environments.
+        observation_mode="different" if isinstance(mode, tuple) else mode,
         worker_threads=setup.threads,
-        validate=settings.validate,
-        info_space=settings.info_space,
         on_worker_death="restart" if restarts else "raise",
-        max_restarts=settings.max_restarts,
-        restart_window=settings.restart_window,
+        # The caller's own start_timeout, which also covers the start of the actor, ends first.
+        **{name: getattr(settings, name) for name in _OF_PROCESSES},
     )
     # Each process checks its environments, so the actor need not.
     return replace(

@@ -214,7 +214,7 @@ class VectorWrapper(
         except BaseException:
             self._pending_mask, self._kept = mask, None  # `reset_wait` may still end it
             raise
-        return self._end_reset()
+        return self._end()
 
     def reset_async(self, seed: Seed | None = None, options: Any = None) -> None:
         """Begin a `reset`; `reset_wait` ends it."""
@@ -234,7 +234,7 @@ class VectorWrapper(
             return self.reset(**self._take_deferred("reset", timeout))
         if self._kept is None or self._kept[0] != "reset":
             self._kept = "reset", self._wrapped.reset_wait(timeout), self._pending_mask
-        return self._end_reset()
+        return self._end()
 
     def step(
         self, actions: WrapperActType, env_ids: EnvIds | None = None
@@ -251,13 +251,13 @@ class VectorWrapper(
                 if isinstance(error, StepTimeoutError) or not isinstance(error, Exception):
                     self._note_sent(rows)  # `recv` will return their steps
                 raise
-            return self._end_step()
+            return self._end()
         if _STEP in self._bypassed:
             self.step_async(actions)
             return self.step_wait()
         self._check_idle("step")
         self._kept = "step", self.env.step(self._before_step(actions)), None
-        return self._end_step()
+        return self._end()
 
     def step_async(self, actions: WrapperActType) -> None:
         """Begin a `step`; `step_wait` ends it."""
@@ -275,7 +275,7 @@ class VectorWrapper(
             return self.step(*self._take_deferred("step", timeout).values())
         if self._kept is None or self._kept[0] != "step":
             self._kept = "step", self._wrapped.step_wait(timeout), None
-        return self._end_step()  # or the chunk of an interrupted step_chunk
+        return self._end()
 
     def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
         """Send actions to environments without waiting for results."""
@@ -362,24 +362,21 @@ class VectorWrapper(
         self._check_idle("step_chunk")
         changed = self._before_chunk(actions)
         self._kept = "step", self._wrapped.step_chunk(changed, infos, env_ids=env_ids), None
-        return self._end_step()  # type: ignore[return-value]  # a call here could lose it
+        return self._end()  # type: ignore[return-value]  # a call here could lose it
 
-    def _end_reset(self) -> tuple[WrapperObsType, dict[str, Any]]:
-        """Change the stored reset, and return it; until then, a wait can be repeated."""
+    def _end(self) -> tuple[Any, ...]:
+        """Change the stored result, and return it; until then, a wait can be repeated."""
         assert self._kept is not None
-        _, result, mask = self._kept
-        changed = self._after_reset(result[0], result[1], mask)
-        self._kept = None
-        return changed
-
-    def _end_step(self) -> StepResult:
-        """Change the stored step or chunk, and return it; until then, a wait can be repeated."""
-        assert self._kept is not None
-        _, result, env_ids = self._kept
-        is_chunk = isinstance(result, Chunk)
-        changed: Any = self._after_chunk(result) if is_chunk else self._after_step(result, env_ids)
+        call, result, env_ids = self._kept
+        changed: tuple[Any, ...]
+        if call == "reset":
+            changed = self._after_reset(result[0], result[1], env_ids)
+        elif isinstance(result, Chunk):  # of a step_chunk that was interrupted, too
+            changed = self._after_chunk(result)
+        else:
+            changed = self._after_step(result, env_ids)
         self._kept = None  # no call after this: an interrupt in it would lose the result
-        return changed  # type: ignore[no-any-return]
+        return changed
 
     def _check_kept(
         self, kept: tuple[str, Any, Any], count: int | None, at_least: int | None

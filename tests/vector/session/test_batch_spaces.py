@@ -32,28 +32,17 @@ def opening(pairs: list[tuple[Space[Any], Space[Any]]], **options: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "other", "expected"),
+    ("mode", "other", "action", "expected"),
     [
-        ("same", camera("float32"), r"\['camera'\]: dtype uint8, found float32"),
-        ("same", camera(high=1), r"\['camera'\]: high\[0\]\[0\] 255, found 1"),
-        ("different", camera("float32", high=1), r"\['camera'\]: dtype uint8, found float32"),
+        ("same", camera("float32"), 2, r"\['camera'\]: dtype uint8, found float32"),
+        ("same", camera(high=1), 2, r"\['camera'\]: high\[0\]\[0\] 255, found 1"),
+        ("different", camera("float32", 1), 2, r"\['camera'\]: dtype uint8, found float32"),
+        ("different", camera(high=1), 3, "n 2, found 3"),
     ],
 )
-def test_observations_name_the_first_difference(mode: str, other: Any, expected: str) -> None:
-    action = Discrete(2)
+def test_the_first_difference_is_named(mode: str, other: Any, action: int, expected: str) -> None:
     with pytest.raises(RuntimeError, match=rf"environment 1 has .*first difference: {expected}$"):
-        opening([(camera(), action), (other, action)], observation_mode=mode)
-
-
-def test_bounds_may_differ_in_the_mode_for_that() -> None:
-    action = Discrete(2)
-    opening([(camera(), action), (camera(high=1), action)], observation_mode="different")
-
-
-def test_actions_name_the_first_difference() -> None:
-    spaces = [(camera(), Discrete(2)), (camera(), Discrete(3))]
-    with pytest.raises(RuntimeError, match=r"the first difference: n 2, found 3$"):
-        opening(spaces)
+        opening([(camera(), Discrete(2)), (other, Discrete(action))], observation_mode=mode)
 
 
 class Attached(Space[int]):

@@ -9,11 +9,12 @@ import math
 import os
 import signal
 import sys
-import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,8 @@ from tests.compare import assert_identical
 from tests.crosses import diagonal, ordinarily
 from tests.envs import Ledger
 from tests.vector.bounds import overrun, stretched, wait_until_idle, within
-from vecspaces import Env
 from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
-from vecspaces.spaces import Box, Discrete, Sequence
+from vecspaces.spaces import Discrete, Sequence
 from vecspaces.testing.contract.workers import (
     ACTIONS,
     KEPT,
@@ -33,20 +33,25 @@ from vecspaces.testing.contract.workers import (
     LOSSES,
     LOST,
     assert_lost,
+    assert_shows_last_known,
     respawned,
     stack,
     take,
 )
 from vecspaces.testing.faulty_envs import (
     FAULTS,
+    GATE,
     Factory,
     Fault,
     FaultyEnv,
     OddError,
     arm,
+    disarmed,
     factories,
+    open_gate,
 )
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector.exchange import deadline
 from vecspaces.vector.exchange.failures import Death, died, overdue
 from vecspaces.vector.session import restarts as session_restarts
 from vecspaces.vector.session import row_queue
@@ -58,9 +63,21 @@ MODES = list(AutoresetMode)
 
 def restarts(deed: str) -> dict[str, Any]:
     """The arguments with which a worker is restarted after this."""
-    if deed == "hang":
-        return {"on_step_timeout": "restart", "step_timeout": overrun(0.25)}
+    if "hang" in deed:
+        return {"on_step_timeout": "restart", "step_timeout": 30.0}
     return {"on_worker_death": "restart"}
+
+
+@pytest.fixture
+def let_hang(hurry: Any) -> Callable[..., None]:
+    """Let environments hang whose triggers are in some folders: the bound then passes at once."""
+
+    def let_hang(*folders: Path, workers: tuple[int, ...] = (1,)) -> None:
+        for folder in folders:
+            arm(folder)
+        hurry(lambda: all(map(disarmed, folders)), *workers)
+
+    return let_hang
 
 
 def make(env_fns: Any, deed: str = "SIGKILL", **arguments: Any) -> Any:
@@ -81,9 +98,9 @@ def start(folder: Path, deed: str = "SIGKILL", where: str = "step", **arguments:
 
 
 @pytest.mark.parametrize("deed", ["segfault", "os._exit", "hang in native code"])
-def test_any_death_restarts(deed: str, tmp_path: Path) -> None:
-    with start(tmp_path, deed, **restarts("hang" if "hang" in deed else deed)) as envs:
-        arm(tmp_path)
+def test_any_death_restarts(deed: str, tmp_path: Path, let_hang: Any) -> None:
+    with start(tmp_path, deed) as envs:
+        (let_hang if "hang" in deed else arm)(tmp_path)
         assert_lost(envs.step(ACTIONS))
 
 
@@ -149,7 +166,7 @@ def test_a_streaming_death_before_send_is_a_truncation_too(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("deed", LOSSES)
 def test_too_many_losses_raise_and_tell_the_history(
-    deed: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    deed: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, let_hang: Any
 ) -> None:
     kind: Any = WorkerDiedError
     did, what = "died", "worker 1 (environments 2, 3) was ended by SIGKILL"
@@ -158,10 +175,11 @@ def test_too_many_losses_raise_and_tell_the_history(
         kind, window, within = StepTimeoutError, 60.0, " within 60 s"
         did, what = "overran step_timeout", "step did not end within"
     with start(tmp_path, deed, max_restarts=1, restart_window=window) as envs:
-        arm(tmp_path)
+        lose = let_hang if deed == "hang" else arm
+        lose(tmp_path)
         assert_lost(envs.step(ACTIONS))
         envs.step(ACTIONS)
-        arm(tmp_path)
+        lose(tmp_path)
         with pytest.raises(kind) as caught:
             envs.step(ACTIONS)
         error = caught.value
@@ -185,13 +203,13 @@ def test_too_many_losses_raise_and_tell_the_history(
 
 @pytest.mark.parametrize(
     ("where", "deed"),
-    ordinarily(
-        lambda where, deed: deed == "SIGKILL" or where == "step",
-        product(["reset", "step", "call"], LOSSES),
-    ),
+    ordinarily(lambda where, deed: deed == "SIGKILL", product(["reset", "step", "call"], LOSSES)),
 )
 def test_a_loop_of_losses_ends(where: str, deed: str) -> None:
-    envs = make([*map(Factory, range(3)), Doomed(where, deed)], deed, max_restarts=1)
+    arguments = {**restarts(deed), "max_restarts": 1}
+    if deed == "hang":
+        arguments["step_timeout"] = overrun(0.25)
+    envs = make([*map(Factory, range(3)), Doomed(where, deed)], **arguments)
     kinds = (WorkerDiedError, StepTimeoutError)
     with pytest.raises(kinds, match=r"workers (died|overran step_timeout) 2 times"):
         envs.reset()
@@ -219,13 +237,13 @@ class Doomed:
 
 @pytest.mark.parametrize("deed", ["exception", "hang"])
 def test_an_env_fn_that_fails_or_hangs_at_the_restart_is_an_error(
-    deed: str, tmp_path: Path
+    deed: str, tmp_path: Path, let_hang: Any
 ) -> None:
     last = Factory(3, Fault(deed, "build", tmp_path / "trigger"))
     env_fns = [*map(Factory, range(3)), last]
-    with make(env_fns, start_timeout=overrun(0.5) if deed == "hang" else 60.0) as envs:
+    with make(env_fns, start_timeout=60.0) as envs:
         envs.reset(seed=5)
-        arm(tmp_path)
+        (let_hang if deed == "hang" else arm)(tmp_path)
         kill(envs, 1)
         with pytest.raises((OddError, StepTimeoutError)) as caught:
             envs.step(ACTIONS)
@@ -317,33 +335,41 @@ def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("deed", LOSSES)
 def test_max_restarts_zero_raises_at_once_also_when_the_window_is_over(
-    deed: str, tmp_path: Path
+    deed: str, tmp_path: Path, let_hang: Any
 ) -> None:
     with start(tmp_path, deed, max_restarts=0, restart_window=0.01) as envs:
         for _ in range(2):
             envs.reset(seed=5)
             time.sleep(0.02)
-            arm(tmp_path)
+            (let_hang if deed == "hang" else arm)(tmp_path)
             with pytest.raises((WorkerDiedError, StepTimeoutError), match=r"(died|timeout) once"):
                 envs.step(ACTIONS)
         with within(3):  # what hangs is gone already
             envs.close()
 
 
-def test_what_a_function_of_deaths_raises_ends_the_step_and_a_reset_goes_on(
-    tmp_path: Path,
-) -> None:
-    def refuse(error: WorkerDiedError) -> None:
-        raise ArithmeticError("enough")
+def test_a_function_decides_about_each_death(tmp_path: Path) -> None:
+    deaths: list[WorkerDiedError] = []
 
-    with start(tmp_path, on_worker_death=refuse) as envs:
+    def judge(error: WorkerDiedError) -> None:
+        deaths.append(error)
+        if len(deaths) == 2:
+            raise ArithmeticError("enough")
+
+    with start(tmp_path, on_worker_death=judge) as envs:
+        arm(tmp_path)
+        assert_lost(envs.step(ACTIONS))
+        envs.step(ACTIONS)
         arm(tmp_path)
         with pytest.raises(ArithmeticError, match="enough"):
             envs.step(ACTIONS)
         with pytest.raises(ResetNeededError):
             envs.step_wait()
+        # A later death is another one, though it is again the first restart of its worker.
         envs.reset(seed=0)
-        assert envs.step(ACTIONS)[1].tolist() == ACTIONS.tolist()
+        arm(tmp_path)
+        assert_lost(envs.step(ACTIONS))
+        assert [death.running for death in deaths] == [2] * 3
 
 
 # ---------------------------------------------------------------------- what is late
@@ -359,7 +385,7 @@ def hanging(folder: Path, *rows: int) -> list[Factory]:
 
 
 def test_workers_that_are_late_together_are_one_restart(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, let_hang: Any
 ) -> None:
     errors: list[StepTimeoutError] = []
     options: dict[str, Any] = {"on_step_timeout": errors.append, "max_restarts": 1}
@@ -367,8 +393,7 @@ def test_workers_that_are_late_together_are_one_restart(
         envs.reset(seed=5)
         for stream in (False, True):
             envs.step(ACTIONS)
-            for row in (1, 3):
-                arm(tmp_path / str(row))
+            let_hang(tmp_path / "1", tmp_path / "3", workers=(0, 1))
             if stream:  # the second one is too many
                 envs.send(ACTIONS[LOST], LOST)
                 envs.send(ACTIONS[KEPT], KEPT)
@@ -383,7 +408,8 @@ def test_workers_that_are_late_together_are_one_restart(
 
 
 def test_a_hung_row_of_a_stream_is_noticed_while_others_go_on(tmp_path: Path) -> None:
-    with make(hanging(tmp_path, 3), "hang", num_workers=4) as envs:
+    options = {"num_workers": 4, "step_timeout": overrun(0.25)}
+    with make(hanging(tmp_path, 3), "hang", **options) as envs:
         envs.reset(seed=5)
         arm(tmp_path / "3")
         envs.send(ACTIONS)
@@ -412,30 +438,37 @@ def test_a_row_that_answered_while_nobody_listened_is_not_late(
 ) -> None:
     # The rest of an answer may take its worker longer, on a busy machine.
     monkeypatch.setattr(row_queue, "_LATE_GRACE", 10.0)
-    kinds = (Wordy, Wordy, FaultyEnv, FaultyEnv)
+    ahead = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead)
+    monkeypatch.setattr(deadline, "time", clock)
+    kinds = (Wordy, Wordy, FaultyEnv)
     env_fns = [partial(kind, number, episode=LONG) for number, kind in enumerate(kinds)]
-    with make(env_fns, "hang", num_workers=4, step_timeout=stretched(0.25)) as envs:
+    with make(env_fns, "hang", num_workers=3) as envs:
         envs.reset()
-        envs.send(ACTIONS)
+        envs.send(ACTIONS[:3])
         for _ in kinds:  # a long answer is received in part when the caller stops listening
-            time.sleep(stretched(0.3))
+            for process in envs.processes:
+                wait_until_idle(process.pid)
+            ahead += 1000.0
             assert not envs.recv(1).truncations.any()
 
 
-def test_a_bound_of_one_wait_restarts_nothing(tmp_path: Path) -> None:
+def test_a_bound_of_one_wait_restarts_nothing(tmp_path: Path, hurry: Any) -> None:
     with start(tmp_path, "hang") as envs:
         pids = [process.pid for process in envs.processes]
         arm(tmp_path)
         envs.step_async(ACTIONS)
         for _ in range(2):
+            hurry(partial(disarmed, tmp_path), 1)
             with pytest.raises(StepTimeoutError, match=r"wait again, call reset\(\)") as late:
-                envs.step_wait(timeout=stretched(0.3))
+                envs.step_wait(timeout=30.0)
             assert (late.value.env_ids, late.value.running) == ((2, 3), (2,))
         assert [process.pid for process in envs.processes] == pids
+        hurry(partial(disarmed, tmp_path), 1)
         assert_lost(envs.step_wait())
 
 
-def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path) -> None:
+def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path, let_hang: Any) -> None:
     errors: list[Exception] = []
     with start(tmp_path, "hang") as envs:  # whose on_worker_death is "raise"
         kill(envs, 1)
@@ -443,7 +476,7 @@ def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path) -> None:
             envs.step(ACTIONS)
     both = {**restarts("hang"), "on_step_timeout": errors.append, "on_worker_death": errors.append}
     with start(tmp_path, "hang", max_restarts=1, **both) as envs:
-        arm(tmp_path)
+        let_hang(tmp_path)
         assert_lost(envs.step(ACTIONS))
         kill(envs, 1)
         expected = "workers died or overran step_timeout 2 times"
@@ -455,86 +488,42 @@ def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- two deaths
 
 
-def wait_for(path: Path) -> None:
-    give_up = time.monotonic() + 20
-    while not path.exists() and time.monotonic() < give_up:
-        time.sleep(0.002)
-
-
-class Mortal(Env[Any, Any]):
-    """Dies in its third step, and in its second life when a file is there."""
-
-    observation_space = Box(-np.inf, np.inf, (2,), np.float64)
-    action_space = Discrete(2)
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        lives = len(list(folder.glob("life*")))
-        (folder / f"life{lives}").write_text(str(os.getpid()))
-        self.life, self.time = lives, 0
-        if lives == 1:
-            threading.Thread(target=self._die_at_a_file, daemon=True).start()
-
-    def _die_at_a_file(self) -> None:
-        wait_for(self.folder / "die")
-        os._exit(9)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self.time = 0
-        (self.folder / f"reset{self.life}").touch()
-        return np.array([self.life, 0.5]), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time += 1
-        if self.life == 0 and self.time == 3:
-            os._exit(7)
-        return np.array([self.life, self.time], np.float64), 1.0, False, False, {}
-
-
-class Slow(Mortal):
-    """Ends its third step only when the other one has lived twice and died twice."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.life, self.time = folder, 0, 0
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time += 1
-        if self.time == 3:
-            wait_for(self.folder / "reset1")
-            wait_until_idle(int((self.folder / "life1").read_text()))  # it has answered
-            (self.folder / "die").touch()
-            wait_for(self.folder / "life2")
-        return np.array([-1.0, self.time]), 1.0, False, False, {}
-
-
-@diagonal(
-    memory=[{"buffers": 3}, {}, {"shared_memory": False}],
-    mode=["NextStep", "SameStep", "Disabled"],
-)
+@diagonal(memory=[{"buffers": 3}, {}, {"shared_memory": False}], mode=MODES)
 def test_the_last_known_observation_is_shown_after_both_deaths(
-    memory: dict[str, Any], mode: str, tmp_path: Path
+    memory: dict[str, Any], mode: AutoresetMode, tmp_path: Path
 ) -> None:
-    env_fns = [partial(Mortal, tmp_path), partial(Slow, tmp_path)]
+    """The second worker dies after it has answered, in the same step."""
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    env_fns = factories(4, tmp_path, "SIGKILL", "step", episode=LONG)
+    env_fns[0] = Factory(0, Fault(GATE, "step", gate / "trigger"), None, LONG)
+    os.mkfifo(gate / "gate")
     with make(env_fns, autoreset_mode=mode, **memory) as envs:
-        envs.reset(seed=0)
-        for _ in range(2):
-            known = envs.step([0, 0])[0]
-        for life in (1, 2):
-            observations, rewards, _, truncations, infos = envs.step([0, 0])
-            assert truncations.tolist() == [True, False]
-            assert rewards.tolist() == [0.0, 1.0]
-            assert infos["worker_restarted"].tolist() == [True, False]
-            if mode == "SameStep":
-                assert infos["final_obs"][0].tolist() == known[0].tolist()
-                assert observations[0].tolist() == [life, 0.5]
-                known = observations
-            else:
-                assert observations[0].tolist() == known[0].tolist() == [0.0, 2.0]
-            assert observations[1].tolist() == [-1.0, 2.0 + life]
-            if mode == "Disabled" and life == 1:
-                break  # it has to be reset, and that ends the loss of the second life too
-        if mode == "Disabled":
-            mask = np.array([True, False])
-            observations, _ = envs.reset(seed=4, options={"reset_mask": mask})
-            assert observations.tolist() == [[2.0, 0.5], [-1.0, 3.0]]
-            assert not envs.step([0, 0])[3].any()
+        envs.reset(seed=5)
+        known = [envs.step(ACTIONS)[0] for _ in range(2)][1]
+        arm(tmp_path)
+        arm(gate)
+        envs.step_async(ACTIONS)
+        pid = envs.processes[1].pid
+        while envs.processes[1].pid == pid:
+            with pytest.raises(StepTimeoutError):
+                envs.step_wait(timeout=0.05)
+        wait_until_idle(envs.processes[1].pid)
+        with pytest.raises(StepTimeoutError):
+            envs.step_wait(timeout=0.05)
+        kill(envs, 1)
+        open_gate(gate)
+        result = envs.step_wait()
+        for count in (1, 2):
+            assert_lost(result)
+            assert_shows_last_known(result, known, mode)
+            if mode is AutoresetMode.SAME_STEP:
+                known = result[0]
+                firsts = stack([respawned(row, count)[1] for row in LOST])
+                assert_identical(take(known, LOST), firsts)
+            if mode is AutoresetMode.DISABLED:  # a reset ends the loss of the second life too
+                envs.reset(options={"reset_mask": np.isin(range(4), LOST)})
+                assert not envs.step(ACTIONS)[3].any()
+                break
+            if count == 1:
+                result = envs.step(ACTIONS)

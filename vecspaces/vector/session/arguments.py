@@ -157,8 +157,6 @@ def rows_of(counts: Sequence[int]) -> list[range]:
 
 def _by_row(values: Sequence[Any], units: Sequence[int]) -> list[Any]:
     """Repeat the value of each environment for all of its rows."""
-    if len(units) == sum(units):
-        return list(values)
     return [value for value, count in zip(values, units, strict=True) for _ in range(count)]
 
 

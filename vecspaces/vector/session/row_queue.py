@@ -89,12 +89,6 @@ class RowQueue:
         rest = {row: info for row, info in self.ready.items() if row not in taken}
         return rest, self.fresh - taken
 
-    def clear(self) -> None:
-        """Remove everything: all environments step together."""
-        self.under_way.clear()
-        self.ready.clear()
-        self.fresh.clear()
-
     # ------------------------------------------------------------------ late rows
 
     def late_from(self, exempt: Container[int]) -> Deadline:

@@ -5,10 +5,7 @@ A command begins (`begin_*`, `send_rows`), is awaited, and ends when its result 
 Every wait is bounded, a late reply is never taken for the reply to another command, and the command
 of a dead worker is sent again to its successor.
 
-An interrupt (Ctrl-C, or any exception from a signal handler) may come at any moment. A reply stays
-with the backend until it was processed, processing it twice changes nothing, and the end of a call
-is a few plain assignments, between which Python runs no signal handler. A wait can therefore be
-repeated, with the right result.
+An interrupt may come at any moment, and a wait can then be repeated: docs/design.md has the rules.
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ from vecspaces.checks import check_seconds
 from vecspaces.errors import (
     AlreadyPendingCallError,
     ClosedEnvironmentError,
-    InvalidInfoError,
     ResetNeededError,
     SlowEnvironmentWarning,
     StepTimeoutError,
@@ -34,7 +30,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Failure, Message, died, name_envs, waited
-from vecspaces.vector.exchange.infos import Part, as_columns, find_endless, snapshot, split
+from vecspaces.vector.exchange.infos import Part, as_columns, snapshot, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply, Starts, Written
 from vecspaces.vector.exchange.stats import COMPUTING, OUTSIDE
 from vecspaces.vector.session.arguments import ResetPlan, Settings
@@ -57,11 +53,7 @@ class Session:
 
     Attributes:
         state: The pending command, and whether the vector env is new, broken or closed.
-        ring: The slots of observations.
-        queue: The rows of `send` and `recv`.
-        wait: The missing replies.
         recycling: Which live workers are replaced; None: no workers.
-        workers: Which workers can be used.
         everyone: All workers, with the payload of a command without arguments.
         results: By worker, the payload of its reply to the last command.
         returned: The results of calls of single rows, or their `Failure`, until they are taken.
@@ -134,8 +126,7 @@ class Session:
         builds broken environments again.
         """
         queue, broken = self.queue, self.broken
-        sent = [part.keys() for part in (queue.under_way, queue.ready) if part]
-        if not all(part.isdisjoint(rows) for part in sent):
+        if queue.streams:
             busy = [row for row in rows if row in queue.under_way]
             unread = [row for row in rows if row in queue.ready and row not in queue.fresh]
             if busy or (sends and unread):
@@ -268,8 +259,8 @@ class Session:
         ring = self.ring
         if ring.begins_rollout:
             ring.begin_rollout(self._backend.buffers)
-        if self.queue.ready:
-            self.queue.clear()
+        if self.queue.ready:  # first observations, which were not received
+            self.queue.ready, self.queue.fresh = {}, set()
         slot = ring.after[ring.current]
         if self.recycling is not None:
             due = self.recycling.due_in_step(range(len(self.finished)), self.finished)
@@ -445,11 +436,6 @@ class Session:
             if self.state.closed:
                 self._check_open()
         except BaseException as error:
-            if isinstance(error, RecursionError) and command != "call":
-                failure = self._find_endless(split(self.parts, range(len(self.finished))))
-                if failure is not None:
-                    self.wait.failures.append(failure)
-                    self._raise_failure()
             self.suspend(error)
             raise
         # Plain assignments alone: an interrupt comes before all of them or after all of them.
@@ -507,11 +493,6 @@ class Session:
             result = read(rows)
             self.commit_rows(rows)
         except BaseException as error:
-            if isinstance(error, RecursionError):
-                failure = self._find_endless({row: self.queue.ready[row] for row in rows})
-                if failure is not None:
-                    self.broken[failure.env_ids[0]] = failure
-                    self._raise_row(failure)
             self.suspend(error)
             raise
         return result
@@ -590,8 +571,10 @@ class Session:
                 self._receive(reply)
             elif number == wait.stream:  # the reset of a successor (SAME_STEP)
                 self._take_part(worker, Written(self._backend.slices[worker], payload or []))
-            elif number == wait.number and (
-                self.recycling is None or not self._holds_back(worker, wait.op, payload)
+            elif number == wait.number and not (
+                self.recycling is not None
+                and wait.op is _STEP
+                and self.recycling.holds_back(worker, self._slot, payload, self.workers.deaths)
             ):
                 if payload or self.recycling is not None:
                     payload = self._complete(worker, payload)
@@ -654,13 +637,13 @@ class Session:
     def _take_part(self, worker: int, written: Written) -> None:
         """Process rows of a stream, which have answered or failed before others of their worker."""
         rows, infos, failures = written
-        if self.recycling is not None and rows:
-            if self._holds_back(worker, Op.STEP_ROWS, infos):
+        recycling, current = self.recycling, self.ring.current
+        if recycling is not None and rows:
+            if recycling.holds_back(worker, current, infos, self.workers.deaths):
                 return
-            infos = self.recycling.join_last(worker, infos)
+            infos = recycling.join_last(worker, infos)
         if self.workers.lost and infos:
-            slot = self.ring.current
-            self._show_known(slot, self.ring.after[slot], infos)
+            self._show_known(current, self.ring.after[current], infos)
         slow = self.wait.slow
         for one, own in self.workers.of_rows(rows).items() if slow.seen else ():
             slow.note_answer(one, own)
@@ -824,13 +807,6 @@ class Session:
         if self.workers.deaths:
             self._take_in(deque())
 
-    def _holds_back(self, worker: int, op: Op, infos: Any) -> bool:
-        """Whether a worker is replaced before its row has answered the step (SAME_STEP)."""
-        if self.recycling is None or op not in (_STEP, Op.STEP_ROWS):
-            return False
-        slot = self._slot if op is _STEP else self.ring.current
-        return self.recycling.holds_back(worker, slot, infos, self.workers.deaths)
-
     def drain(self, ended: Sequence[int], playing: Collection[int]) -> set[int]:
         """Return the rows that must not begin an episode yet; the caller distributes episodes.
 
@@ -842,16 +818,6 @@ class Session:
             return set()
         self._replace_planned(recycling.drain(ended, playing, ~self.finished))
         return {row for worker in recycling.draining for row in self._backend.slices[worker]}
-
-    def _find_endless(self, infos: Mapping[int, Mapping[str, Any]]) -> Failure | None:
-        """Find the first row whose info contains itself, and cannot be merged."""
-        found = find_endless(infos)
-        if found is None:
-            return None
-        row, key = found
-        text = "{:envs}: info[{}] holds itself, or is nested too deeply: leave the key out"
-        error = InvalidInfoError(Message(text, [row], repr(key)))
-        return Failure((row,), self.wait.verb, error, "", self.workers.of[row])
 
     def _raise_failure(self) -> NoReturn:
         """Raise the failure of the lowest environment, and record which are broken."""

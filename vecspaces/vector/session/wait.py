@@ -12,7 +12,7 @@ from vecspaces.vector.backends.backend import PATIENCE, Backend
 from vecspaces.vector.backends.bounded_wait import Awaited, WaitBound, wait_once
 from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import Failure, overdue, without_advice
+from vecspaces.vector.exchange.failures import Failure, name_envs, overdue, without_advice
 from vecspaces.vector.exchange.messages import Op, Reply
 from vecspaces.vector.session.arguments import Settings
 from vecspaces.vector.session.row_queue import NEVER, RowQueue
@@ -32,9 +32,6 @@ Ready = Callable[[], "list[int] | None"]
 
 class Wait:
     """The missing replies, to the last command and in the stream of rows, and their time limits.
-
-    Each command has a number, which its replies contain. All commands to rows, until none is under
-    way, are one stream with one number; a call during a stream has its own.
 
     Attributes:
         op: The last command.
@@ -215,6 +212,11 @@ class Wait:
 
     def give_up_building(self) -> None:
         """Note a failure for each worker that was not built in time."""
-        failures = self._workers.give_up_building()
-        self.owing.difference_update(failure.worker for failure in failures)
-        self.failures += failures
+        workers, backend, limit = self._workers, self._backend, self._settings.start_timeout
+        for worker in [worker for worker, by in workers.build_by.items() if by.passed]:
+            del workers.build_by[worker]
+            workers.gone.add(worker)
+            self.owing.discard(worker)
+            rows, error = backend.slices[worker], backend.give_up_building(worker, limit)
+            self.failures.append(Failure(tuple(rows), "build", error, "", worker))
+            log.warning("%s: not built again within start_timeout", name_envs(rows))

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
-from vecspaces.log import log
 from vecspaces.vector.backends.backend import PATIENCE, Backend
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import Death, Failure, Message, died, name_envs
+from vecspaces.vector.exchange.failures import Death, Message, died
 from vecspaces.vector.exchange.messages import Op, Restart
 from vecspaces.vector.session.arguments import Settings
 from vecspaces.vector.session.recycling import Planned, Recycling
@@ -51,14 +50,9 @@ class Workers:
         if len(self._slices) == 1:
             return {0: list(rows)}
         found: dict[int, list[int]] = {}
-        of = self.of
         for row in rows:
-            worker = of[row]
-            if worker in found:
-                found[worker].append(row)
-            else:
-                found[worker] = [row]
-        return dict(sorted(found.items())) if len(found) > 1 else found
+            found.setdefault(self.of[row], []).append(row)
+        return dict(sorted(found.items()))
 
     def note_start(self, row: int, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Note the seed and options of a row's reset, which a restart uses again."""
@@ -86,18 +80,6 @@ class Workers:
             self._recycling.begin(worker, reports * len(self._slices[worker]))
         self._backend.submit(Op.BUILD, 0, 0, {worker: restart})
         self.build_by[worker] = Deadline(self._settings.start_timeout)
-
-    def give_up_building(self) -> list[Failure]:
-        """Return a failure for each worker that was not built in time."""
-        failures = []
-        for worker in [worker for worker, by in self.build_by.items() if by.passed]:
-            del self.build_by[worker]
-            self.gone.add(worker)
-            rows = self._slices[worker]
-            error = self._backend.give_up_building(worker, self._settings.start_timeout)
-            failures.append(Failure(tuple(rows), "build", error, "", worker))
-            log.warning("%s: not built again within start_timeout", name_envs(rows))
-        return failures
 
     # ------------------------------------------------------------------ deaths
 
