@@ -21,6 +21,7 @@ from hypothesis.extra import numpy as hnp
 from tests.compare import assert_identical
 from tests.envs import telling
 from vecspaces import evaluate, spaces
+from vecspaces.errors import AlreadyPendingCallError, InvalidInfoError, ResetNeededError
 from vecspaces.testing.contract import assert_same_infos
 from vecspaces.testing.envs import Echo
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
@@ -460,6 +461,26 @@ def test_a_dict_of_a_vector_env_beside_another_kind_holds_the_very_values() -> N
     other = columns_of(merged([{"x": None}]), 1, 1)
     found = merge([rows, other], 2)["x"]
     assert_identical(found.tolist(), [value, None])
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_info_that_holds_itself_is_named(make: Any, streams: bool) -> None:
+    endless: dict[str, Any] = {"n": 1}
+    endless["me"] = endless
+    zero = np.zeros(1, np.float32)
+    steps = [(zero, 0.0, False, False, {"x": info}) for info in ({"n": 1}, {"n": 2}, endless)]
+    with make([partial(Echo, BOX, [(zero, {})], [step]) for step in steps]) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(InvalidInfoError, match=r"environment 2: info\['x'\] holds itself"):
+            if streams:
+                envs.send(np.zeros(3, np.int64))
+                envs.recv(3)
+            else:
+                envs.step(np.zeros(3, np.int64))
+        # The other rows of a stream can go on.
+        with pytest.raises(AlreadyPendingCallError if streams else ResetNeededError):
+            envs.step(np.zeros(3, np.int64))
 
 
 class Final(Echo):

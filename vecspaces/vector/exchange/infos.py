@@ -129,11 +129,17 @@ def to_plain(part: Part) -> Any:
 
     The infos of a few rows are sent unchanged, since sorting them by key takes longer.
     """
-    if isinstance(part, InfosByRow) and len(part) <= _FEW:
-        first = next(iter(part.values()), {})
-        if len(part) == 1 or not _holds_arrays(first):
-            return dict(part)
-    return _take_apart(as_columns(part))
+    try:
+        if isinstance(part, InfosByRow) and len(part) <= _FEW:
+            first = next(iter(part.values()), {})
+            if len(part) == 1 or not _holds_arrays(first):
+                return dict(part)
+        return _take_apart(as_columns(part))
+    except RecursionError:  # of a dict that contains itself, which the caller reports
+        return [
+            (key, column.rows, column.values, column.form, None, None)
+            for key, column in as_columns(part).items()
+        ]
 
 
 def _holds_arrays(info: dict[str, Any]) -> bool:
@@ -329,6 +335,17 @@ class Merger:
                 dtype = value.dtype
             known.append((key, f"_{key}", dtype, combine))
         self._form, self._known = form, known
+
+
+def find_endless(infos: Mapping[int, Mapping[str, Any]]) -> tuple[int, str] | None:
+    """Find the first row, and its key, whose value is nested too deeply to be merged."""
+    for row, info in infos.items():
+        for key, value in info.items():
+            try:
+                merge([gather({0: {key: value}})], 1)
+            except RecursionError:
+                return row, key
+    return None
 
 
 def _mark(columns: list[Column], num_envs: int) -> tuple[list[int] | None, npt.NDArray[np.bool_]]:

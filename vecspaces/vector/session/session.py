@@ -21,6 +21,7 @@ from vecspaces.checks import check_seconds
 from vecspaces.errors import (
     AlreadyPendingCallError,
     ClosedEnvironmentError,
+    InvalidInfoError,
     ResetNeededError,
     SlowEnvironmentWarning,
     StepTimeoutError,
@@ -30,7 +31,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Failure, Message, died, name_envs, waited
-from vecspaces.vector.exchange.infos import Part, as_columns, snapshot, split
+from vecspaces.vector.exchange.infos import Part, as_columns, find_endless, snapshot, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply, Starts, Written
 from vecspaces.vector.exchange.stats import COMPUTING, OUTSIDE
 from vecspaces.vector.session.arguments import ResetPlan, Settings
@@ -436,6 +437,11 @@ class Session:
             if self.state.closed:
                 self._check_open()
         except BaseException as error:
+            if isinstance(error, RecursionError) and command != "call":
+                failure = self._find_endless(split(self.parts, range(len(self.finished))))
+                if failure is not None:
+                    self.wait.failures.append(failure)
+                    self._raise_failure()
             self.suspend(error)
             raise
         # Plain assignments alone: an interrupt comes before all of them or after all of them.
@@ -493,6 +499,11 @@ class Session:
             result = read(rows)
             self.commit_rows(rows)
         except BaseException as error:
+            if isinstance(error, RecursionError):
+                failure = self._find_endless({row: self.queue.ready[row] for row in rows})
+                if failure is not None:
+                    self.broken[failure.env_ids[0]] = failure
+                    self._raise_row(failure)
             self.suspend(error)
             raise
         return result
@@ -818,6 +829,16 @@ class Session:
             return set()
         self._replace_planned(recycling.drain(ended, playing, ~self.finished))
         return {row for worker in recycling.draining for row in self._backend.slices[worker]}
+
+    def _find_endless(self, infos: Mapping[int, Mapping[str, Any]]) -> Failure | None:
+        """Find the first row whose info contains itself, and cannot be merged."""
+        found = find_endless(infos)
+        if found is None:
+            return None
+        row, key = found
+        text = "{:envs}: info[{}] holds itself, or is nested too deeply: leave the key out"
+        error = InvalidInfoError(Message(text, [row], repr(key)))
+        return Failure((row,), self.wait.verb, error, "", self.workers.of[row])
 
     def _raise_failure(self) -> NoReturn:
         """Raise the failure of the lowest environment, and record which are broken."""
