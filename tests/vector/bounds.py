@@ -179,8 +179,10 @@ def interrupted_when(reached: Callable[[], bool]) -> Iterator[None]:
         give_up = time.monotonic() + 20
         while not reached() and time.monotonic() < give_up and not ended.is_set():
             time.sleep(0.005)
-        if not ended.wait(stretched(0.1)):  # meanwhile the caller comes to wait
+        pause = stretched(0.1)  # in which the caller comes to wait
+        while not ended.wait(pause):
             os.kill(os.getpid(), signal.SIGINT)
+            pause = 5.0  # a signal just before a system call does not end it: send another one
 
     thread = threading.Thread(target=interrupt)
     thread.start()
