@@ -28,6 +28,8 @@ _RETURNED: dict[bool, tuple[type[Exception], str, str]] = {
 }
 # An integer may be beyond the range of floats.
 _NUMBERS = FLOATS | {int, bool}
+# Up to this number of rewards, writing them one by one is faster.
+_ONE_BY_ONE = 2
 
 
 class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error of it)
@@ -105,7 +107,16 @@ def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]
             batch = np.array([as_reward(reward, row) for row, reward in enumerate(rewards, low)])
         out[:] = batch
 
-    return write
+    view: Any = out.data
+
+    def write_few(rewards: list[Any]) -> None:
+        for number, reward in enumerate(rewards):
+            if reward.__class__ not in FLOATS:
+                write(rewards)
+                return
+            view[number] = reward
+
+    return write_few if len(out) <= _ONE_BY_ONE else write
 
 
 def as_reward(reward: Any, row: int | None = None) -> float:

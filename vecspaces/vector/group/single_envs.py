@@ -73,6 +73,8 @@ class SingleEnvs(Member):
         """Begin again with these rows."""
         self._envs = [self._stepper_of(number) for number in range(len(self.built))]
         self._steppers = list(self._envs)
+        # Begin episodes without arguments; made once, because an end then stores one.
+        self._starts = [_Start(self, row) for row in self.rows]
         starts = {row: restart.starts[row] for row in self.rows if row in restart.starts}
         self._seeds = {row: seed for row, (seed, _) in starts.items()}
         self._options = {row: given for row, (_, given) in starts.items() if given is not None}
@@ -201,7 +203,9 @@ class SingleEnvs(Member):
         """Autoreset at the end of an episode, as the mode requires; return what `step` returns."""
         arguments = {"options": self._options[row]} if row in self._options else {}
         if self._mode is AutoresetMode.NEXT_STEP:
-            self._steppers[row - self.rows.start] = _Start(self, row, arguments)
+            number = row - self.rows.start
+            start = _Start(self, row, arguments) if arguments else self._starts[number]
+            self._steppers[number] = start
         elif self._mode is AutoresetMode.SAME_STEP:
             # Copied before the reset, because environments reuse what they return.
             finals = self._views.buffers.finals
