@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -108,11 +107,12 @@ class InfoWriter:
         # A memoryview stores a few bytes in half the time of an array.
         self._own = infos.presence.reshape(-1).view(np.uint8).data[low * width : high * width]
         self._everything = bytes([1]) * (width * (high - low))
-        # For steps in which every row has exactly the declared keys: the keys, and how many of them
-        # each Dict and the whole infos (-1) have.
-        self._usual = [
-            (itemgetter(key.name), key.number, key.parent, key.write_all) for key in self._keys
+        # For steps in which every row has exactly the declared keys: those outside of Dicts, Dicts
+        # and those in them, and how many of them each Dict and the whole infos (-1) have.
+        self._flat = [
+            (key.name, key.write_all) for key in self._keys if key.parent < 0 and key.write_all
         ]
+        self._nested = [key for key in self._keys if key.parent >= 0 or key.write_all is None]
         self._counts = Counter(key.parent for key in self._keys)
         # Those of all rows; none if values are validated.
         self._count = -1 if validate else self._counts[-1] * (high - low)
@@ -137,18 +137,20 @@ class InfoWriter:
 
         Otherwise `write_columns` writes all again, and finds other keys and values that do not fit.
         """
-        if sum(map(len, infos)) != self._count:
+        if _count(infos) != self._count:
             return False
-        held = {-1: infos}
         try:
-            for take, number, parent, write_all in self._usual:
-                values = list(map(take, held[parent]))
-                if write_all is not None:
-                    write_all(values)
-                elif _are_dicts(values) and sum(map(len, values)) == self._counts[number] * len(
-                    values
+            for name, write_all in self._flat:
+                write_all([info[name] for info in infos])
+            held = {-1: infos}
+            for key in self._nested:
+                values = [info[key.name] for info in held[key.parent]]
+                if key.write_all is not None:
+                    key.write_all(values)
+                elif (
+                    _are_dicts(values) and _count(values) == len(values) * self._counts[key.number]
                 ):
-                    held[number] = values
+                    held[key.number] = values
                 else:
                     return False
         except (KeyError, Mismatch):
@@ -205,6 +207,11 @@ class InfoWriter:
                 expected = f"a dict, with keys among {show_keys(names)}"
                 raise key.mismatch(Mismatch(expected, show_value(value), row=row))
         return list(map(dict, values))
+
+
+def _count(infos: list[dict[str, Any]]) -> int:
+    """Return how many keys infos have, all together."""
+    return sum(map(len, infos))
 
 
 def _are_dicts(values: Any) -> bool:
