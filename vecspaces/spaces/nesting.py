@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from vecspaces import seeding
 from vecspaces.checks import add_path, mismatch, show_value
 from vecspaces.spaces.space import Space, T_cov
 from vecspaces.spaces.standard import StandardSpace
@@ -16,7 +17,7 @@ MemberT = TypeVar("MemberT", covariant=True, default=Any)
 
 
 class Composite(StandardSpace[T_cov]):
-    """A space with members."""
+    """A space with members; creating its own generator does not change theirs."""
 
     def _members(self) -> Mapping[Any, Space[Any]]:
         """Return the members by their keys."""
@@ -26,6 +27,14 @@ class Composite(StandardSpace[T_cov]):
     def is_np_flattenable(self) -> bool:
         """Whether every member can be flattened into a vector of a fixed length."""
         return all(member.is_np_flattenable for member in self._members().values())
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The generator of this space alone, created on first use."""
+        # Not by `seed`, as in Space: it would seed the members too, and undo their seeds.
+        if self._np_random is None:
+            self._np_random, _ = seeding.np_random()
+        return self._np_random
 
     def seed(self, seed: Any = None) -> Any:
         """Seed the generators of this space and of its members.

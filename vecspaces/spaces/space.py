@@ -73,8 +73,9 @@ class Space(Generic[T_cov]):
     @property
     def np_random(self) -> np.random.Generator:
         """The generator that samples are drawn from, created on first use."""
-        # Not by `seed`, which seeds the members of a composite space too, and undoes their seeds.
         if self._np_random is None:
+            self.seed()
+        if self._np_random is None:  # a space whose `seed` seeds its members alone
             self._np_random, _ = seeding.np_random()
         return self._np_random
 
