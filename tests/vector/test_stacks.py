@@ -53,6 +53,11 @@ def sleep_in_python() -> None:
     time.sleep(1000)
 
 
+def sleep_after(sign: Path) -> None:
+    sign.touch()
+    sleep_in_python()
+
+
 def sleep_in_c() -> None:
     ctypes.CDLL(None).sleep(1000)
 
@@ -299,15 +304,11 @@ def test_rows_of_a_stream_have_steps_of_their_own() -> None:
 def test_a_hang_while_an_environment_is_built(context: Any, tmp_path: Path, hurry: Any) -> None:
     sign = tmp_path / "sign"
 
-    def hang() -> None:
-        sign.touch()
-        sleep_in_python()
-
-    env_fns = [Stuck, Stuck, Stuck, partial(Stuck, "build", hang)]
+    env_fns = [Stuck, Stuck, Stuck, partial(Stuck, "build", partial(sleep_after, sign))]
     hurry(sign.exists, 1)
     with pytest.raises(StepTimeoutError, match="environments 2, 3 were not built") as caught:
         AsyncVectorEnv(env_fns, num_workers=2, context=context, start_timeout=100.0)
-    check(caught.value.stack, "__init__", "act", "hang", "sleep_in_python")
+    check(caught.value.stack, "__init__", "act", "sleep_after", "sleep_in_python")
     assert str(caught.value).endswith(f"\nenvironment 3 (being built):\n{caught.value.stack}")
 
 
