@@ -48,6 +48,9 @@ _END_SECONDS, _LOOK_SECONDS = 0.5, 1e-3
 # The interval of checks for Ctrl-C and the time limit, while a server imports.
 _ANSWER_SECONDS = 0.1
 
+# More than the length of the message by which a server asks for its key.
+_CHALLENGE_BYTES = 1024
+
 # The errors of a connection to a server that has ended, or whose socket was removed.
 _GONE = (EOFError, ConnectionError, FileNotFoundError)
 
@@ -55,7 +58,7 @@ _GONE = (EOFError, ConnectionError, FileNotFoundError)
 class WorkerServer(forkserver.ForkServer):
     """A fork server, started for the first worker, and again for the next worker after its end.
 
-    Processes are started one at a time (`start_process`).
+    It is not thread-safe: `start_process` holds the lock `forking.alone()`.
 
     The base class communicates with the server. The attributes that it uses are the same in all
     versions of Python, except for the key of a connection, which Python 3.14 added.
@@ -77,6 +80,7 @@ class WorkerServer(forkserver.ForkServer):
         while True:
             try:
                 self._ensure(variables)
+                self._await_imports(until)
                 opened += self.connect_to_new_process(descriptors)
                 sentinel, stream = opened
                 _await_answer(sentinel, until)
@@ -97,6 +101,16 @@ class WorkerServer(forkserver.ForkServer):
             else:
                 self._has_served = True
                 return pid, sentinel, stream
+
+    def _await_imports(self, until: Deadline) -> None:
+        """Wait until a new server answers, where connecting would wait for it without a limit."""
+        if self._has_served or not hasattr(self, "_forkserver_authkey"):  # before Python 3.14
+            return
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(self._forkserver_address)
+            _await_answer(client.fileno(), until)
+            # Its challenge; the server then drops this client, which ends without an answer.
+            client.recv(_CHALLENGE_BYTES)
 
     def ensure_running(self) -> None:
         """Do nothing: the base class calls this, after `start` has started the server."""
@@ -151,7 +165,7 @@ class WorkerServer(forkserver.ForkServer):
 
 
 def _await_answer(sentinel: int, until: Deadline) -> None:
-    """Wait until the server has forked, which it does when it has imported all modules."""
+    """Wait until the server answers, which it does when it has imported all modules."""
     while not connection.wait([sentinel], _ANSWER_SECONDS):
         if until.passed:
             raise TimeoutError
