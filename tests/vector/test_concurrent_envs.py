@@ -5,6 +5,7 @@ That results are those of environments in line is the contract's and the state m
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import os
@@ -448,10 +449,17 @@ def test_an_environment_that_writes_its_row_itself_is_not_given_up(tmp_path: Pat
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="raises SIGINT")
-def test_an_interrupted_step_goes_on_and_stays_pending(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends_calls", [True, False])
+def test_an_interrupted_step_goes_on_and_stays_pending(tmp_path: Path, ends_calls: bool) -> None:
+    """Also if system calls are restarted after a signal, as C libraries that handle it ask for."""
     sign = tmp_path / "go on"
-    with SyncVectorEnv([partial(Stuck, sign)] * 3, concurrent_envs=3) as envs:
+    with (
+        SyncVectorEnv([partial(Stuck, sign)] * 3, concurrent_envs=3) as envs,
+        contextlib.ExitStack() as after,
+    ):
         envs.reset(seed=0)
+        after.callback(signal.siginterrupt, signal.SIGINT, True)
+        signal.siginterrupt(signal.SIGINT, ends_calls)
         with (
             pytest.raises(KeyboardInterrupt) as caught,
             interrupted_when(lambda: running(envs) == [1]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
@@ -29,8 +30,12 @@ class Bell:
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
-        self._theirs.setblocking(False)
+        for one in (self._ours, self._theirs):
+            one.setblocking(False)
         self.fd = self._ours.fileno()
+        self._poll = select.poll() if hasattr(select, "poll") else None
+        if self._poll is not None:
+            self._poll.register(self.fd, select.POLLIN)
 
     def ring(self) -> None:
         """End the current wait, or the next one."""
@@ -38,9 +43,16 @@ class Bell:
             self._theirs.send(b"\0")
 
     def wait(self, timeout: float | None) -> None:
-        """Wait for a ring, and drop the rings so far; the caller then checks what has rung."""
-        self._ours.settimeout(timeout)
-        with suppress(BlockingIOError, TimeoutError):
+        """Wait for a ring."""
+        if self._poll is None:
+            select.select([self.fd], [], [], timeout)
+        else:
+            self._poll.poll(None if timeout is None else timeout * 1000)
+        self.silence()
+
+    def silence(self) -> None:
+        """Drop the rings so far; the caller then checks what has rung."""
+        with suppress(BlockingIOError):
             self._ours.recv(4096)
 
     def close(self) -> None:

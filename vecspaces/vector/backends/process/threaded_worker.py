@@ -26,7 +26,7 @@ class ThreadedWorker(Worker):
         while True:
             ready = {fd for fd, _ in poller.wait(None)}
             if group.bell.fd in ready:
-                group.bell.wait(0)
+                group.bell.silence()
                 if not self._report():
                     return None
             if channel.line.fd in ready:
