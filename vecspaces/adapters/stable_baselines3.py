@@ -109,11 +109,10 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         self._firsts = first_rows(units)
         self.metadata: dict[str, Any] = {**self.metadata, **vector_env.metadata}
         dtype = self.action_space.dtype
-        # The last info of each environment; none where its masks may have changed since. With
-        # `action_mask` in the info_space, they answer sb3-contrib's `env_method("action_masks")`
-        # without a call.
+        # The last action masks, and which environments returned one. With `action_mask` in the
+        # info_space, they answer sb3-contrib's `env_method("action_masks")` without a call.
         self._declares_masks = "action_mask" in list(vector_env.info_space or ())
-        self._last_infos: InfoList = []
+        self._masks: tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None = None
         # The dtype of actions that are whole numbers.
         self._whole = None if dtype is None or dtype.kind in "fO" else dtype
 
@@ -136,7 +135,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         observations, infos = self.vector_env.reset(seed=seeds, options=options)
         self._check_agents(infos)
         self.reset_infos = vector.infos_as_list(infos, self.num_envs)
-        self._last_infos = list(self.reset_infos)
+        if self._declares_masks:
+            self._keep_masks(infos)
         self._reset_seeds()  # both are used once
         self._reset_options()
         return observations
@@ -164,7 +164,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
                 come as floats, as SB3's policies return them for MultiBinary.
         """
         self.vector_env.step_async(self._batch(actions))
-        self._last_infos = []  # until it has ended
+        self._masks = None  # until it has ended
 
     def _batch(self, actions: Any) -> Any:
         """Convert actions to a batch for the vector env."""
@@ -186,7 +186,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         self._check_agents(merged)
         count = self.num_envs
         infos = vector.infos_as_list(merged, count) if merged else [{} for _ in range(count)]
-        self._last_infos = list(infos)
+        if self._declares_masks:
+            self._keep_masks(merged)
         ended = dones.nonzero()[0].tolist()
         if self._mode is vector.AutoresetMode.SAME_STEP:
             for row in ended:
@@ -202,22 +203,37 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
                 observations, merged = self.vector_env.reset(options={"reset_mask": over})
                 self._check_agents(merged)
                 resets = vector.infos_as_list(merged, self.num_envs)
+                if self._declares_masks:
+                    self._keep_masks(merged, over)
                 for row in over.nonzero()[0].tolist():
-                    self.reset_infos[row] = self._last_infos[row] = resets[row]
+                    self.reset_infos[row] = resets[row]
         for info, cut in zip(infos, (truncations & ~terminations).tolist(), strict=True):
             info["TimeLimit.truncated"] = cut
         return observations, rewards.astype(np.float32), dones, infos
 
+    def _keep_masks(self, infos: dict[str, Any], rows: npt.NDArray[np.bool_] | None = None) -> None:
+        """Store the action masks of all environments, or of some."""
+        values, given = infos.get("action_mask"), infos.get("_action_mask")
+        if rows is None or self._masks is None:
+            self._masks = None if values is None or given is None else (values, given)
+        elif values is None or given is None:
+            self._masks[1][rows] = False
+        else:
+            self._masks[0][rows], self._masks[1][rows] = values[rows], given[rows]
+
     def _known_masks(self, indices: Indices) -> list[Any] | None:
-        """Return copies of the last action masks; None if one is not known."""
-        if not self._declares_masks or not self._last_infos:
+        """Return copies of the last action masks; None where one is not known."""
+        if self._masks is None:
             return None
-        masks: list[Any] = [self._last_infos[row].get("action_mask") for row in self._rows(indices)]
-        return None if any(mask is None for mask in masks) else [mask.copy() for mask in masks]
+        values, given = self._masks
+        if indices is None:
+            return list(values.copy()) if given.all() else None
+        rows = self._rows(indices)
+        return list(values[rows]) if given[rows].all() else None
 
     def close(self) -> None:
         """Close the environments and free their resources."""
-        self._last_infos = []
+        self._masks = None
         self.vector_env.close()
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
@@ -251,7 +267,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             value: Its new value in each environment.
             indices: The environments concerned; None: all.
         """
-        self._last_infos = []  # it may change them
+        self._masks = None  # it may change them
         rows = self._rows(indices)
         values = [value] * len(rows)
         self.vector_env.set_attr(attr_name, values, env_ids=rows)
@@ -276,7 +292,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             if masks is not None:
                 return masks
         else:
-            self._last_infos = []  # it may change them
+            self._masks = None  # it may change them
         return self._call(method_name, *method_args, indices=indices, **method_kwargs)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
@@ -311,7 +327,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         if indices is None:
             return list(rows)
         if isinstance(indices, (int, np.integer)):
-            indices = [int(indices)]
+            return [rows[int(indices)]]
         return [rows[int(index)] for index in indices]
 
 
@@ -330,7 +346,7 @@ class _DropIn(VecspacesVecEnv):
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         """Set an attribute of environments, on their outermost wrappers."""
-        self._last_infos = []  # it may change them
+        self._masks = None  # it may change them
         self._call(setattr, attr_name, value, indices=indices)
 
 
@@ -389,10 +405,11 @@ class DummyVecEnv(_DropIn):
 
     def __init__(self, env_fns: Iterable[Any]) -> None:
         super().__init__(env_fns, backend="sync")
-
-    def _wrap(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
-        super()._wrap(vector_env)
-        _preprocessing.check_for_nested_spaces(self.observation_space)
+        try:
+            _preprocessing.check_for_nested_spaces(self.observation_space)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def envs(self) -> list[Any]:
@@ -469,12 +486,15 @@ class ThroughputCallback(_callbacks.BaseCallback):  # type: ignore[misc]  # SB3 
         self._interval = check_seconds("interval", interval, zero=True)
 
     def _on_training_start(self) -> None:
-        vec_env = getattr(self.training_env, "unwrapped", self.training_env)
-        if not isinstance(vec_env, VecspacesVecEnv):
-            raise TypeError(
-                "ThroughputCallback: expected an algorithm that steps a VecspacesVecEnv, found "
-                f"{name_type(vec_env)}"
-            )
+        vec_env = self.training_env
+        while not isinstance(vec_env, VecspacesVecEnv):
+            inner = getattr(vec_env, "venv", None)
+            if inner is None:
+                raise TypeError(
+                    "ThroughputCallback: expected an algorithm that steps a VecspacesVecEnv, found "
+                    f"{name_type(vec_env)}"
+                )
+            vec_env = inner
         self._stats = vec_env.vector_env.stats
         self._stats()  # raises without `stats=True`
         self._returns: list[float] = []
