@@ -90,11 +90,11 @@ _remembered: dict[int, tuple[weakref.ref[Any], tuple[Any, ...], Node]] = {}
 
 def _members(space: Any) -> tuple[Any, ...]:
     """Return all spaces inside a space, by their keys; not itself, which would keep it alive."""
-    if type(space) is Dict:
-        return tuple([(key, member, _members(member)) for key, member in space.spaces.items()])
-    if type(space) in (OneOf, Tuple):
-        return tuple([(member, _members(member)) for member in space.spaces])
-    return ()
+    # By their identity: a space may equal one of a subclass, which may be stored in another way.
+    if type(space) not in (Dict, OneOf, Tuple):
+        return ()
+    members = space._members().items()
+    return tuple([(key, id(member), member, _members(member)) for key, member in members])
 
 
 def _is_settled(space: Any) -> bool:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical, without_0d_arrays
 from tests.strategies import Recipe, recipes, seeds
+from vecspaces.layout import Variable, describe
 from vecspaces.layout.describe import _remembered
 from vecspaces.spaces import (
     Box,
@@ -186,6 +187,17 @@ def test_a_dict_that_changes_is_seen_to_change() -> None:
     assert list(create_empty_array(space, 1)["b"]) == ["c"]
     inner["f"] = Discrete(2)
     assert list(create_empty_array(space, 1)["b"]) == ["c", "f"]
+
+
+def test_an_equal_member_of_a_class_that_is_stored_in_another_way_is_seen() -> None:
+    class Pickled(Box):
+        """A box of a user, registered with `describe`."""
+
+    describe.register(Pickled, lambda space: Variable(pickle.dumps, pickle.loads))
+    space = Dict(a=Box(0, 1, (2,)))
+    create_empty_array(space, 1)
+    space["a"] = Pickled(0, 1, (2,))
+    assert not isinstance(create_empty_array(space, 1)["a"], np.ndarray)
 
 
 def test_members_that_are_assigned_are_seen() -> None:
