@@ -248,6 +248,7 @@ def check_chunk(envs: Any, chunk: Any, expected: list[dict[str, Any]], infos: st
             assert chunk.infos["_part"][row].sum() == len(twice)
 
 
+@pytest.mark.timeout(600)  # 150 vector envs in the full run
 @diagonal(kind=list(KINDS), mode=AutoresetMode)
 @given(data=st.data())
 @settings(deadline=None)
@@ -365,6 +366,19 @@ def test_a_chunk_that_is_late_names_its_last_step_and_can_be_waited_for(
         assert isinstance(chunk, Chunk) and chunk.steps.tolist() == [2, 2]
         assert np.all(chunk.rewards <= 1)
         assert len(envs.step([0, 0])) == 5
+
+
+def test_a_chunk_that_is_too_late_is_lost_where_workers_are_restarted(
+    tmp_path: Path, hurry: Any
+) -> None:
+    fns = [partial(Tired, tmp_path / "gate", n, length=99) for n in range(2)]
+    with AsyncVectorEnv(fns, num_workers=2, on_step_timeout="restart", step_timeout=60) as envs:
+        envs.reset(seed=0)
+        hurry(lambda: running(envs) == [0], 0)
+        chunk = envs.step_chunk(np.array([[0, 4, 0], [0, 0, 0]]))
+        assert chunk.steps.tolist() == [0, 3] and chunk.truncations.tolist() == [True, False]
+        assert envs.step_chunk(np.zeros((2, 2), int)).steps.tolist() == [0, 2]
+        assert envs.step_chunk(np.zeros((2, 2), int)).steps.tolist() == [2, 2]
 
 
 @diagonal(is_whole=[True, False], mode=AutoresetMode)

@@ -37,8 +37,12 @@ _FRAMES = 20
 _TIMED_STEPS = 2000
 # Modules and packages whose classes belong to no environment.
 _LIBRARIES = {
-    *("builtins", "typing", "abc", "vecspaces"),
-    *("gymnasium.core", "gymnasium.utils.record_constructor"),
+    "builtins",
+    "typing",
+    "abc",
+    "vecspaces",
+    "gymnasium.core",
+    "gymnasium.utils.record_constructor",
 }
 # The types of class attributes that are compared.
 _DATA = (int, float, str, bytes, list, dict, tuple, set, np.ndarray, np.generic, type(None))

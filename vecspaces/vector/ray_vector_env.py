@@ -167,9 +167,15 @@ def _check_batch(batch_size: int | None, sizes: set[int], num_factories: int) ->
 
 
 # The arguments that the vector env of an actor has in common with that of the caller.
-_OF_PROCESSES = (
-    *("autoreset_mode", "variable_capacity", "start_timeout", "slow_warning", "validate"),
-    *("info_space", "max_restarts", "restart_window"),
+_SHARED_ARGUMENTS = (
+    "autoreset_mode",
+    "variable_capacity",
+    "start_timeout",
+    "slow_warning",
+    "validate",
+    "info_space",
+    "max_restarts",
+    "restart_window",
 )
 
 
@@ -189,7 +195,7 @@ def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> W
         worker_threads=setup.threads,
         on_worker_death="restart" if restarts else "raise",
         # The caller's own start_timeout, which also covers the start of the actor, ends first.
-        **{name: getattr(settings, name) for name in _OF_PROCESSES},
+        **{name: getattr(settings, name) for name in _SHARED_ARGUMENTS},
     )
     # Each process checks its environments, so the actor need not.
     return replace(

@@ -367,14 +367,14 @@ class VectorWrapper(
     def _end(self) -> tuple[Any, ...]:
         """Change the stored result, and return it; until then, a wait can be repeated."""
         assert self._kept is not None
-        call, result, env_ids = self._kept
+        call, result, rows = self._kept  # a reset_mask, or env_ids
         changed: tuple[Any, ...]
         if call == "reset":
-            changed = self._after_reset(result[0], result[1], env_ids)
-        elif isinstance(result, Chunk):  # of a step_chunk that was interrupted, too
+            changed = self._after_reset(result[0], result[1], rows)
+        elif isinstance(result, Chunk):  # `step_wait` may end an interrupted step_chunk
             changed = self._after_chunk(result)
         else:
-            changed = self._after_step(result, env_ids)
+            changed = self._after_step(result, rows)
         self._kept = None  # no call after this: an interrupt in it would lose the result
         return changed
 

@@ -42,7 +42,7 @@ class Error(errors.VecspacesError, gymnasium.error.Error):
     """A wrong argument, as of `reset(seed=...)`."""
 
 
-# By the class of the core.
+# Each class above, by its base class in the core.
 _BOTH = {
     kind.__mro__[1]: kind
     for kind in tuple(globals().values())

@@ -65,24 +65,24 @@ def test_the_cheapest_way_is_kept(best: WaitMode, unit: float, pause: float) -> 
 
 
 @pytest.mark.parametrize(
-    ("costs", "share"),
+    ("costs", "most"),
     [
         # What saves next to nothing is not worth the processor.
-        ({"RETURNS": 100e-6, "FREE": 99e-6, "BUSY_POLLS": 98e-6}, 1.0),
+        ({"RETURNS": 100e-6, "FREE": 99e-6, "BUSY_POLLS": 98e-6}, 0.1),
         # A way that loses its core is tried for a moment and seldom.
         ({"RETURNS": 50e-6, "FREE": 60e-6, "BUSY_POLLS": 4e-3}, 0.01),
         # One way is no choice.
-        ({"RETURNS": 1e-3}, 0.01),
+        ({"RETURNS": 1e-3}, 1.0),
     ],
 )
 def test_the_first_way_is_kept_where_no_other_is_worth_it(
-    costs: dict[str, float], share: float
+    costs: dict[str, float], most: float
 ) -> None:
     ways = [WaitMode[name] for name in costs]
     caller = Caller(ways, lambda way, now: costs[way.name])
     caller.run(0.5)
     assert caller.run(5.0) is WaitMode.RETURNS
-    assert caller.share(ways[-1]) < share or len(ways) == 1
+    assert caller.share(ways[-1]) <= most
 
 
 def test_a_change_is_noticed_long_before_the_next_comparison_is_due() -> None:

@@ -102,7 +102,8 @@ def _choose(
 ) -> Generator[tuple[WaitMode, float], tuple[float, float, bool], None]:
     """Yield the way of each block, and the usual cost of a command.
 
-    Sent back are the cost of a command of the block, the time of all, and whether it was lost.
+    The caller sends back the cost of one command of the block, the time of all of its commands, and
+    whether the block was given up as too slow.
     """
     # The time of all blocks: only time within commands is counted.
     kept, usual, interval, spent = ways[0], math.inf, _SHORTEST_SECONDS, 0.0
