@@ -50,6 +50,8 @@ _CRASHES = {
     if hasattr(signal, name)
 }
 _FATAL = "Fatal Python error: "
+# Where faulthandler ends early, because a thread is starting or ending: it is asked again.
+_CUT_SHORT = "<freed thread state>"
 _THREAD = re.compile(r"^(C?)(?:urrent t|T)hread 0x([0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)', re.MULTILINE)
 
@@ -178,24 +180,27 @@ class StackFile:
         A worker that runs Python answers within a few milliseconds. If it has not answered after
         `patience` seconds, it is sent a signal, provided that `process` is given.
         """
-        number, noted, _, answers = self._read_words()
-        if not noted:
-            return None
-        thread = thread or noted
-        os.ftruncate(self._file, _WORDS.size)
-        _, ran = _activity(process) if process else ("", 0.0)
-        os.eventfd_write(self.bell, 1)
         signal_at = time.monotonic() + patience
-        while self._read_words()[3] == answers:
-            now = time.monotonic()
-            if process is not None and now >= signal_at and _bears(process, number, ran):
-                process.send_signal(number)
-                self._await_text(thread, signal_at + _SIGNAL_SECONDS)
-                break
-            if now >= signal_at + (_SIGNAL_SECONDS if process and number else 0.0):
+        while True:
+            number, noted, _, answers = self._read_words()
+            if not noted:
                 return None
-            time.sleep(_LOOK_SECONDS)
-        return environment_stack(self._read_text(), thread)
+            os.ftruncate(self._file, _WORDS.size)
+            _, ran = _activity(process) if process else ("", 0.0)
+            os.eventfd_write(self.bell, 1)
+            while self._read_words()[3] == answers:
+                now = time.monotonic()
+                if process is not None and now >= signal_at and _bears(process, number, ran):
+                    process.send_signal(number)
+                    self._await_text(thread or noted, signal_at + _SIGNAL_SECONDS)
+                    break
+                if now >= signal_at + (_SIGNAL_SECONDS if process and number else 0.0):
+                    return None
+                time.sleep(_LOOK_SECONDS)
+            text = self._read_text()
+            stack = environment_stack(text, thread or noted)
+            if stack is not None or _CUT_SHORT not in text or time.monotonic() >= signal_at:
+                return stack
 
     def _await_text(self, thread: int, give_up: float) -> None:
         """Wait until `faulthandler` has written all of a thread: until the text stops growing."""
