@@ -269,18 +269,19 @@ class EnvGroup:
         timings = self._timings
         note = None if timings is None else timings.start()
         failures: Failures = []
+        parts: list[list[int]] = []
         if rows is not None and take is None:
             self._buffers.positions.step(rows)
-            if len(self._members) > 1:
-                # Rows of one vector env answer together: `recv` must not return a part of them.
-                rows = [row for part in self._by_member(rows) for row in part]
+            parts = self._by_member(rows)
+            # Rows of one vector env answer together: `recv` must not return a part of them.
+            rows = [row for part in parts for row in part]
         try:
             if take is not None:
                 infos = [part for part in (take(note),) if part]
             elif rows is None:
                 infos = self._step(slot, note)
             else:
-                infos = self._step_some(slot, rows, note, failures)
+                infos = self._step_some(slot, parts, note, failures)
         except BaseException:
             if timings is not None:
                 timings.abandon()
@@ -321,11 +322,11 @@ class EnvGroup:
         return [part for part in parts if part]
 
     def _step_some(
-        self, slot: int, rows: Sequence[int], note: Note | None, failures: Failures
+        self, slot: int, rows: list[list[int]], note: Note | None, failures: Failures
     ) -> list[Part]:
-        """Step some rows of the members; a failure does not prevent the steps of others."""
+        """Step some rows of each member; a failure does not prevent the steps of others."""
         parts: list[Part] = []
-        for together in self._by_member(rows):
+        for together in rows:
             part: Sequence[int] = together
             member = self._member_of[part[0]]
             while part:
