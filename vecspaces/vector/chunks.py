@@ -109,7 +109,8 @@ class Chunks:
         else:
             at = np.array(rows, np.int64)
             parts = self._session.parts
-            last = self._send_recv.read_rows(rows, at, split(parts, rows) if parts else {})
+            own = [*split(parts, rows).values()] if parts else []
+            last = self._send_recv.read_rows(rows, at, own)
             observations, _, terminations, truncations, infos, _ = last
             rewards, steps = chunk.rewards[at], chunk.steps[at]
         if keeps_infos:

@@ -47,6 +47,8 @@ from vecspaces.vector.vector_env import ActType, ObsType, VectorEnv
 _CLOSE_SECONDS = 4.0
 # After Ctrl-C in a wait, `close` waits only this long.
 _CLOSE_INTERRUPTED_SECONDS = 0.5
+# Access to members of enumerations is slow.
+_DISABLED, _SAME_STEP = AutoresetMode.DISABLED, AutoresetMode.SAME_STEP
 
 ManagedStep: TypeAlias = tuple[
     ObsType, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]
@@ -360,7 +362,7 @@ class ManagedVectorEnv(
             chosen = range(self.num_envs) if rows is None else rows
             if session.broken or session.replaced:
                 session.check_rows(chosen, call)
-            if self._mode is AutoresetMode.DISABLED:
+            if self._mode is _DISABLED:
                 self._refuse_finished(slice(None) if rows is None else rows)
             try:
                 payloads = self._chunks.write(actions, rows, infos == "all")
@@ -380,7 +382,7 @@ class ManagedVectorEnv(
             session.check("step", call)
         if session.broken or session.replaced:
             session.check_rows(range(self.num_envs), call)
-        if self._mode is AutoresetMode.DISABLED:
+        if self._mode is _DISABLED:
             self._refuse_finished(slice(None))
         try:
             self._buffers.write_actions(actions)
@@ -406,7 +408,7 @@ class ManagedVectorEnv(
             self._session.finished[:] = ended
             if self._are_agents:
                 self._session.note_agents(slice(None), infos)
-            if self._mode is AutoresetMode.SAME_STEP and ended.any():
+            if self._mode is _SAME_STEP and ended.any():
                 buffers.add_finals(infos, np.arange(self.num_envs), ended)
         return (
             buffers.observations[slot].read(copy),
@@ -579,7 +581,7 @@ class ManagedVectorEnv(
             self._session.check("send", call)
             rows = check_env_ids(env_ids, self.num_envs)
             self._send_recv.check(rows, call)
-            if self._mode is AutoresetMode.DISABLED:
+            if self._mode is _DISABLED:
                 self._refuse_finished(rows)
             at = np.array(rows, dtype=np.intp)
             try:

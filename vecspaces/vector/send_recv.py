@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.infos import gather, merge
 from vecspaces.vector.session.arguments import check_whole
 from vecspaces.vector.session.session import Session
+
+_SAME_STEP = AutoresetMode.SAME_STEP  # access to members of enumerations is slow
 
 
 class Transition(NamedTuple):
@@ -78,13 +80,14 @@ class SendRecv:
             check_count("count", count)
         if at_least is not None and not 0 <= check_count("at_least", at_least, 0) <= count:
             raise ValueError(f"at_least must be at most count={count}, found {at_least}")
-        widths = set(map(len, self._together)) if self._are_agents else set()
-        for name, number in (("count", count), ("at_least", at_least or 0)):
-            if len(widths) == 1 and number % min(widths):
-                raise ValueError(
-                    f"recv: {name} must be a multiple of {min(widths)}, the agents of one "
-                    f"environment, whose rows are ready together; found {number}"
-                )
+        widths = set(map(len, self._together)) if self._are_agents else ()
+        if len(widths) == 1:
+            for name, number in (("count", count), ("at_least", at_least or 0)):
+                if number % min(widths):
+                    raise ValueError(
+                        f"recv: {name} must be a multiple of {min(widths)}, the agents of one "
+                        f"environment, whose rows are ready together; found {number}"
+                    )
         expected = len(queue.under_way) + len(queue.ready)
         needed = count if at_least is None else at_least
         if expected < needed:
@@ -104,21 +107,20 @@ class SendRecv:
 
     def _read(self, rows: list[int]) -> Transition:
         """Gather the results of ready rows."""
-        ready = self._session.queue.ready
-        self.own_infos = [ready[row] for row in rows]
-        return self.read_rows(rows, np.array(rows, dtype=np.int64), ready)
+        self.own_infos = list(map(self._session.queue.ready.__getitem__, rows))
+        return self.read_rows(rows, np.array(rows, dtype=np.int64), self.own_infos)
 
     def read_rows(
-        self, rows: list[int], at: npt.NDArray[np.int64], reported: Mapping[int, dict[str, Any]]
+        self, rows: list[int], at: npt.NDArray[np.int64], reported: Sequence[dict[str, Any]]
     ) -> Transition:
         """Gather what rows wrote into the current slot, and merge what else they reported.
 
         `at` are the same rows.
         """
         infos: dict[str, Any] = {}
-        if reported:
-            given = {place: reported[row] for place, row in enumerate(rows) if reported[row]}
-            infos = merge([gather(given)], len(rows)) if given else {}
+        if any(reported):
+            given = {place: info for place, info in enumerate(reported) if info}
+            infos = merge([gather(given)], len(rows))
         buffers, session = self._buffers, self._session
         slot, queue = session.ring.current, session.queue
         # Indexed twice, because one index for both takes three times as long.
@@ -137,7 +139,7 @@ class SendRecv:
         session.finished[at] = ended
         if self._are_agents:
             session.note_agents(at, infos)
-        if self._mode is AutoresetMode.SAME_STEP and ended.any():
+        if self._mode is _SAME_STEP and ended.any():
             buffers.add_finals(infos, at, ended)
         observations = buffers.observations[slot].read(copy=True, at=at)
         return Transition(observations, rewards, terminations, truncations, infos, at)

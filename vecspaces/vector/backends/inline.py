@@ -16,6 +16,9 @@ from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.threaded_group import Task, ThreadedGroup
 
+# Access to members of enumerations is slow.
+_BUILD, _DONE, _STEP_ROWS = Op.BUILD, Op.DONE, Op.STEP_ROWS
+
 
 class InlineBackend(Backend):
     """Runs every environment in the caller's process."""
@@ -59,7 +62,7 @@ class InlineBackend(Backend):
         """Execute the command at once, and keep the reply; threads only begin it."""
         assert self.group is not None
         replies = self.replies
-        if op is Op.BUILD:
+        if op is _BUILD:
             # The caller's own process cannot be replaced.
             self._found = None
             replies.clear()
@@ -78,11 +81,11 @@ class InlineBackend(Backend):
         else:
             if clock is not None:
                 clock.note(WAITING)
-            if op is Op.STEP_ROWS:
+            if op is _STEP_ROWS:
                 replies.append(Reply(0, Op.PART, seq, result))
             else:
                 written = result.infos if isinstance(result, Written) else result
-                replies.append(make_reply((0, Op.DONE, seq, written)))
+                replies.append(make_reply((0, _DONE, seq, written)))
 
     def collect(self, timeout: float | None) -> deque[Reply]:
         """Return the replies so far; wait for threads, if there are none.

@@ -28,6 +28,9 @@ from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
 
+# Access to members of enumerations is slow.
+_BUILT, _DONE, _PART = Op.BUILT, Op.DONE, Op.PART
+
 
 class RemoteBackend(Backend):
     """The base of processes and actors; a subclass is the transport to them."""
@@ -196,12 +199,12 @@ class RemoteBackend(Backend):
         if isinstance(payload, Failure):
             payload.env_ids = payload.env_ids or tuple(self._ids(worker))
             payload.worker = worker
-        elif op is Op.BUILT:
+        elif op is _BUILT:
             change = payload.change_since((self._descriptions or {worker: payload})[worker])
             if change is not None:
                 failure = Failure.of(RuntimeError(change), self.slices[worker], "build", worker)
                 return Reply(worker, Op.FAILED, seq, failure)
-        elif op is Op.PART:
+        elif op is _PART:
             rows, failures, packed, *outside = payload
             infos: list[Any] = []
             try:
@@ -212,7 +215,7 @@ class RemoteBackend(Backend):
             for _, failure in failures:
                 failure.worker = worker
             payload = Written(rows, self._take_in(slot, seq, infos, *outside), failures)
-        elif op is Op.DONE and isinstance(payload, tuple):
+        elif op is _DONE and isinstance(payload, tuple):
             payload = self._take_in(slot, seq, *payload)
         return Reply(worker, op, seq, payload)
 

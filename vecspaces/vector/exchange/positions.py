@@ -40,6 +40,7 @@ class Positions:
     def __init__(self, steps: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:
         # Memoryviews of one dimension store and return ints in a third of the time of arrays.
         self.steps, self._numbers = steps.data, rows.reshape(-1).data
+        self._began = rows[:, _BEGAN].data
 
     def clear(self) -> None:
         """Note that no environment was reset yet."""
@@ -61,8 +62,9 @@ class Positions:
 
     def step(self, rows: Sequence[int], count: int = 1) -> None:
         """Note that some rows step, and others of their worker do not."""
+        began = self._began
         for row in rows:
-            self._numbers[row * _WIDTH + _BEGAN] -= count
+            began[row] -= count
 
     def place(self, worker: int, row: int) -> Place:
         """Return the position of the environment that a worker is busy with."""

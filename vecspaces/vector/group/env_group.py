@@ -38,7 +38,7 @@ from vecspaces.vector.group.plain_steps import PlainSteps
 from vecspaces.vector.group.single_envs import SingleEnvs
 from vecspaces.vector.group.vector_member import VectorMember
 
-_STEP = Op.STEP  # read at each step; access to members of enumerations is slow
+_STEP, _STEP_ROWS = Op.STEP, Op.STEP_ROWS  # access to members of enumerations is slow
 # Hint for simulators that allow one instance per process.
 _ONE_PER_PROCESS = f"(if this environment allows one instance per process: {ONE_WORKER_EACH})"
 
@@ -189,7 +189,7 @@ class EnvGroup:
         """
         if op is _STEP:
             return self.step(slot)
-        if op is Op.STEP_ROWS:
+        if op is _STEP_ROWS:
             *begins, _ = payload
             rows, _, failures = self.begin(*begins)
             written = self.step(slot, rows) if rows else Written([], [])
@@ -278,10 +278,16 @@ class EnvGroup:
         try:
             if take is not None:
                 infos = [part for part in (take(note),) if part]
-            elif rows is None:
-                infos = self._step(slot, note)
-            else:
+            elif rows is not None:
                 infos = self._step_some(slot, parts, note, failures)
+            elif self._plain_steps is not None:
+                infos = self._plain_steps.step(slot, note)
+            else:
+                infos = []
+                for member in self._members:
+                    columns = member.step(slot, None, note)
+                    if columns:
+                        infos.append(columns)
         except BaseException:
             if timings is not None:
                 timings.abandon()
@@ -310,16 +316,6 @@ class EnvGroup:
         else:
             self._buffers.positions.step(rows, chunk.length)
         return self.step(slot, rows, partial(envs.step_chunk, slot, rows, chunk, keeps_infos))
-
-    def _step(self, slot: int, note: Note | None) -> list[Part]:
-        """Step the members, one after the other; return the infos of those that have some."""
-        if self._plain_steps is not None:
-            return self._plain_steps.step(slot, note)
-        if len(self._members) == 1:
-            columns = self._members[0].step(slot, None, note)
-            return [columns] if columns else []
-        parts = [member.step(slot, None, note) for member in self._members]
-        return [part for part in parts if part]
 
     def _step_some(
         self, slot: int, rows: list[list[int]], note: Note | None, failures: Failures

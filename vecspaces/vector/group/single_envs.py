@@ -40,6 +40,8 @@ from vecspaces.vector.group.slot_writer import SlotWriter, ValidatedSlotWriter
 from vecspaces.vector.group.threads import Guarded
 from vecspaces.vector.group.validation import Validated, batch_of_boxes
 
+# Access to members of enumerations is slow.
+_NEXT_STEP, _SAME_STEP = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
 #: The result of a step of an environment, or of a stepper in its place.
 EnvStep = tuple[Any, Any, Any, Any, Any]
 
@@ -202,11 +204,11 @@ class SingleEnvs(Member):
     def _end(self, row: int, observation: Any, info: Any) -> tuple[Any, Any]:
         """Autoreset at the end of an episode, as the mode requires; return what `step` returns."""
         arguments = {"options": self._options[row]} if row in self._options else {}
-        if self._mode is AutoresetMode.NEXT_STEP:
+        if self._mode is _NEXT_STEP:
             number = row - self.rows.start
             start = _Start(self, row, arguments) if arguments else self._starts[number]
             self._steppers[number] = start
-        elif self._mode is AutoresetMode.SAME_STEP:
+        elif self._mode is _SAME_STEP:
             # Copied before the reset, because environments reuse what they return.
             finals = self._views.buffers.finals
             assert finals is not None

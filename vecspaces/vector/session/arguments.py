@@ -197,7 +197,8 @@ def check_env_ids(env_ids: Any, num_envs: int) -> list[int]:
     """Return the numbers of the chosen environments; None chooses all."""
     if env_ids is None:
         return list(range(num_envs))
-    numbers: list[Any] = list(env_ids) if np.iterable(env_ids) else [None]
+    given = env_ids.tolist() if isinstance(env_ids, np.ndarray) else env_ids
+    numbers: list[Any] = list(given) if np.iterable(given) else [None]
     types = set(map(type, numbers))
     if {bool, np.bool_} & types:
         raise TypeError(

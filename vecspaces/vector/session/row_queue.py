@@ -69,11 +69,12 @@ class RowQueue:
 
     def answer(self, infos: Mapping[int, Info]) -> None:
         """Add the rows that have answered, with the info of each."""
-        if not self.under_way.keys() >= infos.keys():  # some were added before
-            infos = {row: infos[row] for row in infos if row in self.under_way}
+        under_way = self.under_way
+        if not under_way.keys() >= infos.keys():  # some were added before
+            infos = {row: infos[row] for row in infos if row in under_way}
         self.ready.update(infos)
         for row in infos:
-            self.under_way.pop(row)
+            del under_way[row]
 
     def refill(self, infos: Mapping[int, Info]) -> None:
         """Add the rows that were reset: their first observations can be received."""

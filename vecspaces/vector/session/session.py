@@ -44,7 +44,8 @@ from vecspaces.vector.session.workers import Workers
 
 T = TypeVar("T")
 
-_DONE, _STEP = Op.DONE, Op.STEP  # access to members of enumerations is slow
+# Access to members of enumerations is slow.
+_DONE, _PART, _STEP, _STEP_ROWS, _CHUNK = Op.DONE, Op.PART, Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK
 IDLE = State()
 _STEPPING, _STREAMING, _CLOSED = State("step"), State("send"), State(closed=True)
 
@@ -126,10 +127,10 @@ class Session:
         A call that `sends` needs rows whose results were received; one that `begins` episodes
         builds broken environments again.
         """
-        queue, broken = self.queue, self.broken
-        if queue.streams:
-            busy = [row for row in rows if row in queue.under_way]
-            unread = [row for row in rows if row in queue.ready and row not in queue.fresh]
+        under_way, ready, broken = self.queue.under_way, self.queue.ready, self.broken
+        if not (under_way.keys().isdisjoint(rows) and ready.keys().isdisjoint(rows)):
+            busy = [row for row in rows if row in under_way]
+            unread = [row for row in rows if row in ready and row not in self.queue.fresh]
             if busy or (sends and unread):
                 what = "is not there yet" if busy else "was not received yet"
                 text = "{}: the last reply of {:envs} {}: recv first"
@@ -196,7 +197,7 @@ class Session:
         self._slot, self._steps = slot, steps
         try:
             self._backend.submit(op, slot, self.wait.number, payloads)
-            if op is Op.STEP_CHUNK:
+            if op is _CHUNK:
                 self.ring.is_mixed = True
             if self.state.closed:
                 self._check_open()
@@ -274,7 +275,7 @@ class Session:
         if queue.ready:
             queue.ready, queue.fresh = queue.without(rows)
         self._keep_known(rows)
-        self._begin(_STEPPING, call, Op.STEP_CHUNK, ring.current, ring.steps, payloads)
+        self._begin(_STEPPING, call, _CHUNK, ring.current, ring.steps, payloads)
 
     def end_rollout(self) -> Rollout:
         """Return the steps of a complete rollout; the next step begins another."""
@@ -316,7 +317,7 @@ class Session:
         payloads = {
             worker: (
                 chosen,
-                {row: starts[row] for row in chosen if row in starts},
+                {row: starts[row] for row in chosen if row in starts} if starts else {},
                 [row for row in chosen if row in broken] if broken else [],
                 share,
             )
@@ -332,7 +333,7 @@ class Session:
             self._late = set()
         self._call, self.interrupted = call, False
         try:
-            self._backend.submit(Op.STEP_ROWS, slot, self.wait.stream, payloads)
+            self._backend.submit(_STEP_ROWS, slot, self.wait.stream, payloads)
             self.ring.is_mixed = True
             self.queue.send(rows, until or self.wait.row_deadline())
             self.workers.lost.difference_update(starts)
@@ -424,16 +425,16 @@ class Session:
             if self.state.pending in (command, ""):  # otherwise the call failed, during a stream
                 self._end_early(error)
             raise
-        ring, recycling, episodes, clock = self.ring, self.recycling, None, self.clock
+        ring, recycling, episodes = self.ring, self.recycling, None
         try:
             result = read(self._slot)
             state = self._after_call() if command == "call" else IDLE
             if recycling is not None and command == "step":
                 episodes = recycling.with_ends(self.finished, range(len(self.finished)))
-            if clock is not None:
+            if self.clock is not None:
                 if self.state.new:
-                    clock.begin()
-                clock.note(COMPUTING)
+                    self.clock.begin()
+                self.clock.note(COMPUTING)
             if self.state.closed:
                 self._check_open()
         except BaseException as error:
@@ -484,10 +485,9 @@ class Session:
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         try:
-            self.wait.run(ready, timeout, self._take_in, enough)
+            rows = self.wait.run(ready, timeout, self._take_in, enough)
             if self.wait.failures:
                 self._raise_failure()
-            rows = ready() or (enough and enough()) or []
         except BaseException as error:
             self._end_early(error)
             raise
@@ -575,7 +575,7 @@ class Session:
         """
         if self.state.closed:
             self._check_open()
-        wait = self.wait
+        wait, workers, recycling = self.wait, self.workers, self.recycling
         while replies:
             worker, op, number, payload = reply = replies[0]
             if op is not _DONE:
@@ -583,28 +583,28 @@ class Session:
             elif number == wait.stream:  # the reset of a successor (SAME_STEP)
                 self._take_part(worker, Written(self._backend.slices[worker], payload or []))
             elif number == wait.number and not (
-                self.recycling is not None
+                recycling is not None
                 and wait.op is _STEP
-                and self.recycling.holds_back(worker, self._slot, payload, self.workers.deaths)
+                and recycling.holds_back(worker, self._slot, payload, workers.deaths)
             ):
-                if payload or self.recycling is not None:
+                if payload or recycling is not None:
                     payload = self._complete(worker, payload)
                 self.results[worker] = payload
                 wait.owing.discard(worker)
             elif number in self._row_calls:
                 self._end_row_call(number, payload)
             replies.popleft()
-        if self.workers.deaths and self.recycling is not None:
-            self.recycling.retire(self.workers.deaths)
-        while self.workers.deaths:
-            self._handle_death(min(self.workers.deaths))
+        if workers.deaths and recycling is not None:
+            recycling.retire(workers.deaths)
+        while workers.deaths:
+            self._handle_death(min(workers.deaths))
 
     def _complete(self, worker: int, payload: Any) -> Any:
         """Return the payload of a reply, with what is known here, and note what it reports."""
         op, ring = self.wait.op, self.ring
         if self.recycling is not None and op is _STEP:
             payload = self.recycling.join_last(worker, payload)
-        if self.workers.lost and payload and op in (_STEP, Op.STEP_CHUNK):
+        if self.workers.lost and payload and op in (_STEP, _CHUNK):
             known = ring.current if op is _STEP else ring.after[ring.current]
             self._show_known(self._slot, known, payload)
         elif payload and op is Op.REPLACE:
@@ -614,7 +614,7 @@ class Session:
     def _receive(self, reply: Reply) -> None:
         """Process one reply that does not end the command."""
         worker, op, number, payload = reply
-        if op is Op.PART:
+        if op is _PART:
             if number == self.wait.stream:
                 self._take_part(worker, payload)
         elif op is Op.STEPPED:
@@ -656,8 +656,9 @@ class Session:
         if self.workers.lost and infos:
             self._show_known(current, self.ring.after[current], infos)
         slow = self.wait.slow
-        for one, own in self.workers.of_rows(rows).items() if slow.seen else ():
-            slow.note_answer(one, own)
+        if any(slow.seen.values()):
+            for one, own in self.workers.of_rows(rows).items():
+                slow.note_answer(one, own)
         # A group in this process reports the environments' own objects. Splitting and copying empty
         # infos would take a sixth of the time of sending and receiving rows.
         self.queue.answer(snapshot(split(infos, rows)) if infos else {row: {} for row in rows})
@@ -724,7 +725,7 @@ class Session:
         if under_way and wait.stream >= 0 and not is_planned:  # otherwise a reset ends all of them
             # Episodes that had been sent a reset are lost too, and their rows report this.
             payloads: dict[int, Any] = {worker: (under_way, {}, [], 1)}
-            self._backend.submit(Op.STEP_ROWS, self.ring.current, wait.stream, payloads)
+            self._backend.submit(_STEP_ROWS, self.ring.current, wait.stream, payloads)
         if worker in wait.owing:
             payloads = {worker: self._payloads[worker]}
             self._backend.submit(wait.op, self._slot, wait.number, payloads)

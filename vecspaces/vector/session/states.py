@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from vecspaces.errors import (
@@ -35,6 +36,7 @@ class State(NamedTuple):
     broken: bool = False
     closed: bool = False
 
+    @cache  # noqa: B019 - there are few states
     def allows(self, call: str) -> bool:
         """Return whether a call is allowed: "reset", "step", "call", "send", "recv", or a wait."""
         if self.closed or self.broken:

@@ -105,10 +105,10 @@ class Wait:
         timeout: float | None,
         take_in: TakeIn,
         enough: Ready | None = None,
-    ) -> None:
-        """Process replies until none is missing, or `ready()` is not None, or one is a failure.
+    ) -> list[int]:
+        """Process replies until none is missing, or `ready()` returns rows, or one is a failure.
 
-        After its time limit, the wait also ends if `enough()` is not None.
+        After its time limit, the wait also ends if `enough()` returns rows. The rows are returned.
         """
         backend, workers, slow = self._backend, self._workers, self.slow
         self.since = time.monotonic()
@@ -116,7 +116,7 @@ class Wait:
         if backend.replies or workers.deaths:  # of the caller's own group, or of an interrupt
             take_in(backend.replies)
             if ready is None and not (self.owing or self.failures):
-                return
+                return []
         # In a stream each row has its own time limit, which bounds the wait.
         by_row = for_rows and self._restarts_late
         given = timeout
@@ -135,23 +135,24 @@ class Wait:
             self.look()
         while not self.failures:
             if ready is None and not self.owing:
-                return
+                return []
             bounds: list[WaitBound] = []
             on_part = None
             if ready is not None:
-                over = ready() is not None
+                rows = ready()
                 if enough is not None and until.passed:
-                    over = enough() is not None
+                    rows = enough()
                 if by_row:
                     late = self._queue.late_from(workers.building_rows())
                     bounds.append((late, partial(self._restart_late_rows, take_in)))
                     # The wait continues for a row whose time is over, although others are ready;
                     # otherwise a row that hangs would not be found while others answer.
                     in_grace = self._queue.is_grace(late)
-                    over = over and not (late.passed or (in_grace and not until.passed))
+                    if late.passed or (in_grace and not until.passed):
+                        rows = None
                     on_part = self._queue.renew_grace if in_grace else None
-                if over:
-                    return
+                if rows is not None:
+                    return rows
             if workers.build_by:
                 bounds.append((min(workers.build_by.values()), self.give_up_building))
             if workers.build_by and given is None:
@@ -164,6 +165,7 @@ class Wait:
         grace = Deadline(_FAULT_GRACE)
         while self.busy(for_rows) and not grace.passed:
             take_in(backend.collect(grace.left))
+        return []
 
     def _overrun(
         self, ready: Ready | None, timeout: float, given: float | None, take_in: TakeIn

@@ -94,7 +94,8 @@ _EXIT_SECONDS = 0.5
 # The interval of checks whether another thread has left its wait.
 _LOOK_SECONDS = 1e-3
 # Access to members of enumerations is slow.
-_STEP, _PART, _BUSY_POLLS = Op.STEP, Op.PART, WaitMode.BUSY_POLLS
+_BUILD, _STEP, _STEP_ROWS, _PART = Op.BUILD, Op.STEP, Op.STEP_ROWS, Op.PART
+_BUILT, _DIED, _BUSY_POLLS = Op.BUILT, Op.DIED, WaitMode.BUSY_POLLS
 
 
 # The results of reading: the rest of each inbox, replies, and answers without a message.
@@ -299,7 +300,7 @@ class ProcessBackend(RemoteBackend):
 
     def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
         """Send a command to workers, after every payload is packed."""
-        if op is Op.BUILD:
+        if op is _BUILD:
             self._replace_all(payloads)
             return
         if op in WRITES:
@@ -323,7 +324,7 @@ class ProcessBackend(RemoteBackend):
             for worker, payload in payloads.items():
                 rows, exported, spilled = self.slices[worker], None, None
                 # A pool sends row by row: actions that always fit are not looked for each time.
-                if op in STEPS and not (self._steps.is_plain and op is Op.STEP_ROWS):
+                if op in STEPS and not (self._steps.is_plain and op is _STEP_ROWS):
                     actions = self.buffers.actions_of(op, payload)
                     if self.buffers.is_shared(op):
                         spilled = actions.take_spilled(rows.start, rows.stop) or None
@@ -442,10 +443,10 @@ class ProcessBackend(RemoteBackend):
                     if not data:
                         replies.append(make_reply((index, op, seq, None)))
                     else:
-                        asked = working.get(index, Op.BUILD)
-                        if op is Op.PART:  # a call may have been answered as well
-                            asked = Op.STEP_ROWS
-                        elif op is Op.BUILT:
+                        asked = working.get(index, _BUILD)
+                        if op is _PART:  # a call may have been answered as well
+                            asked = _STEP_ROWS
+                        elif op is _BUILT:
                             handle.built = True
                         read = partial(unpack, data)
                         replies.append(self._understand(index, asked, op, slot, seq, read))
@@ -493,7 +494,7 @@ class ProcessBackend(RemoteBackend):
         for channel, rest in rests:
             channel.inbox = rest
         for reply in replies:
-            if reply.op is Op.DIED:
+            if reply.op is _DIED:
                 self._forget(self._handles[reply.worker])
                 self._steps.drop(reply.worker)
         came = deque(replies)

@@ -46,7 +46,10 @@ LEAST_WORKERS = 5
 # The words of a worker: twice its answers, plus one if a message holds the last; its commands; the
 # messages before the last command since it was bound; that command.
 _ANSWERS, _ASKED, _MESSAGES, _COMMAND = range(4)
-_OPS = {int(op): op for op in (Op.STEP, Op.STEP_ROWS)}
+# Access to members of enumerations is slow.
+_DONE, _PART, _STEP, _STEP_ROWS = Op.DONE, Op.PART, Op.STEP, Op.STEP_ROWS
+_BUSY_POLLS = WaitMode.BUSY_POLLS
+_OPS = {int(op): op for op in (_STEP, _STEP_ROWS)}
 
 
 def open_events() -> tuple[int, ...]:
@@ -102,7 +105,7 @@ class Words(Pipes):
         if words is not None and op in _OPS:
             chosen = self._choose(op, seq, payloads)
         if chosen:
-            share = payloads[chosen[0]][-1] if op is Op.STEP_ROWS else 0
+            share = payloads[chosen[0]][-1] if op is _STEP_ROWS else 0
             self._give(chosen, op, slot, seq, way, share)
         if len(chosen) < len(payloads):
             rest = dict(payloads)
@@ -117,7 +120,7 @@ class Words(Pipes):
         counts = self._asked.tolist()
         answered = [word >> 1 for word in self.known]
         are_idle = answered == counts
-        if op is Op.STEP:
+        if op is _STEP:
             return list(payloads) if are_idle and len(payloads) == len(counts) else []
         if not are_idle and (op, seq) != self.command:
             return []
@@ -134,10 +137,10 @@ class Words(Pipes):
     ) -> None:
         """Let workers step all of their rows; after an interrupt they must be replaced."""
         words: Any = self._words
-        at: Any = slice(None) if op is Op.STEP else np.array(workers, np.intp)
+        at: Any = slice(None) if op is _STEP else np.array(workers, np.intp)
         self.command = op, seq
-        self._has_counted = op is Op.STEP
-        if op is Op.STEP:
+        self._has_counted = op is _STEP
+        if op is _STEP:
             self._count_on(len(workers))
         self._asked[at] += 1
         words[at, _COMMAND:] = op, slot, seq, way, share
@@ -160,7 +163,7 @@ class Words(Pipes):
             answers = self._answers.tolist()
             asked = zip(answers, self._asked.tolist(), strict=True)
             missing = sum(word >> 1 != count for word, count in asked)
-            if self.command[0] is Op.STEP_ROWS:
+            if self.command[0] is _STEP_ROWS:
                 missing = min(missing, self.wanted // self._most_rows)
             os.eventfd_write(self._counter, max(missing - 1, 0))
             if answers != self.known:
@@ -222,7 +225,7 @@ class WorkerWords(WorkerEnd):
         """Wait for a command by words or for a message, whichever was given first."""
         if self._op is not None:  # parts of a stream were the answer
             self._answer(by_word=False)
-        words, spins = self._words, self.way == WaitMode.BUSY_POLLS and self.busy_polls
+        words, spins = self._words, self.way == _BUSY_POLLS and self.busy_polls
         has_message = False
         while words[_ASKED] == self._asked and not has_message:
             found = self._spin_poll.poll(None, self._last) if spins else self._epoll.poll()
@@ -238,9 +241,9 @@ class WorkerWords(WorkerEnd):
 
     def send(self, data: bytes) -> bool:
         """Send a reply, by a word if it has only a header."""
-        if self._op is None or data[0] == Op.PART:
+        if self._op is None or data[0] == _PART:
             return super().send(data)
-        is_plain = data[0] == Op.DONE and len(data) == HEADER.size
+        is_plain = data[0] == _DONE and len(data) == HEADER.size
         self._answer(is_plain)  # first, because a long frame blocks until the caller reads
         return is_plain or super().send(data)
 
@@ -248,7 +251,7 @@ class WorkerWords(WorkerEnd):
         """End the command by a word, which for a step precedes the message with its results."""
         was, self._op = self._op, None
         self._words[_ANSWERS] = 2 * self._asked + (not by_word)
-        if by_word or was is Op.STEP:
+        if by_word or was is _STEP:
             try:
                 os.eventfd_read(self._counter)
             except BlockingIOError:

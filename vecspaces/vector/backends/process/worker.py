@@ -37,7 +37,8 @@ _LOOK_MILLISECONDS = 250
 # A report takes worker and caller about 100 us together, so results of cheap environments are sent
 # together; those of slower ones only if the caller waits for several rows at once.
 _PART_SECONDS, _LONGEST_PART_SECONDS = 100e-6, 5e-3
-_STEP, _CHUNK = Op.STEP, Op.STEP_CHUNK  # access to members of enumerations is slow
+# Access to members of enumerations is slow.
+_CLOSE, _DONE, _STEP, _STEP_ROWS, _CHUNK = Op.CLOSE, Op.DONE, Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK
 _LEAST_PACE = 1e-7  # a clock may be constant for some time
 
 
@@ -148,7 +149,7 @@ class Worker:
         return_to_core = self._affinity.return_to_core
         while True:
             message = receive()
-            if message is None or message[0] is Op.CLOSE:
+            if message is None or message[0] is _CLOSE:
                 group.flush_timings()  # a worker that replaces this one continues the counts
                 return message
             if channel.way:
@@ -156,13 +157,13 @@ class Worker:
             op, slot, seq, data = message
             try:
                 payload: Any = self._unpack(op, data) if data else None
-                if op is Op.STEP_ROWS:
+                if op is _STEP_ROWS:
                     # A step of all rows came without a message, and may be answered without one.
                     payload = payload or (self._rows, {}, [], channel.share)
                     for written in self._step_rows(slot, *payload):
                         is_plain = self._rows_suffice and not (written.infos or written.failures)
                         if is_plain and not data and len(written.rows) == len(self._rows):
-                            send(HEADER.pack(Op.DONE, 0, slot, seq, 0))
+                            send(HEADER.pack(_DONE, 0, slot, seq, 0))
                         else:
                             send(self._pack_part(slot, seq, written))
                     continue
@@ -171,7 +172,7 @@ class Worker:
                 result = group.execute(op, slot, payload)
                 suffices = isinstance(result, Written) and self._rows_suffice and not result.infos
                 if suffices and (op is not _CHUNK or self._buffers.is_shared(op)):
-                    reply = HEADER.pack(Op.DONE, 0, slot, seq, 0)
+                    reply = HEADER.pack(_DONE, 0, slot, seq, 0)
                 else:
                     reply = self._pack_result(Op.DONE, slot, seq, result, op)
             except BaseException as error:
