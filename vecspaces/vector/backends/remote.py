@@ -23,7 +23,7 @@ from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, died, waited
 from vecspaces.vector.exchange.infos import Part, from_plain
-from vecspaces.vector.exchange.messages import Op, Reply, Restart, Written
+from vecspaces.vector.exchange.messages import Op, Reply, Restart, make_reply, make_written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
@@ -214,10 +214,10 @@ class RemoteBackend(Backend):
                 rows = []
             for _, failure in failures:
                 failure.worker = worker
-            payload = Written(rows, self._take_in(slot, seq, infos, *outside), failures)
+            payload = make_written((rows, self._take_in(slot, seq, infos, *outside), failures))
         elif op is _DONE and isinstance(payload, tuple):
             payload = self._take_in(slot, seq, *payload)
-        return Reply(worker, op, seq, payload)
+        return make_reply((worker, op, seq, payload))
 
     def _take_in(
         self, slot: int, seq: int, infos: Sequence[Any], spilled: Any, exported: Any

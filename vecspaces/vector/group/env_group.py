@@ -250,9 +250,9 @@ class EnvGroup:
             finally:
                 self._progress[0] = -1
             self._failed.update(row for failed, _ in failures for row in failed)
-        for part in self._by_member(list(starts)):
+        for part in self._by_member(list(starts)) if starts else ():
             self._member_of[part[0]].begin({row: starts[row] for row in part})
-        return Written(_without(rows, failures) if failures else rows, [], failures)
+        return make_written((_without(rows, failures) if failures else rows, [], failures))
 
     def step(
         self,
@@ -302,7 +302,7 @@ class EnvGroup:
             timings.finish(None if rows is None else self._starts(rows))
         if rows is None:
             return make_written((self._nothing.rows, infos, ())) if infos else self._nothing
-        return Written(_without(rows, failures) if failures else rows, infos, failures)
+        return make_written((_without(rows, failures) if failures else rows, infos, failures))
 
     def step_chunk(self, slot: int, payload: Any) -> Written:
         """Take chunks of all rows or some, each until its episode ends."""
