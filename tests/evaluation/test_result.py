@@ -11,7 +11,10 @@ import pytest
 
 from tests.evaluation.envs import Errand, assert_same, errand_policy
 from vecspaces import Evaluation, evaluate, make_vec
+from vecspaces.errors import InvalidObservationError
 from vecspaces.evaluation.result import interquartile_mean
+from vecspaces.spaces import Box
+from vecspaces.testing.envs import Echo
 
 
 def made(returns: Any, infos: dict[str, Any] | None = None) -> Evaluation:
@@ -77,6 +80,10 @@ def test_env_kwargs_and_vector_kwargs_reach_environment_and_vector_env() -> None
     assert play(env_kwargs={"shortest": 1}).lengths.max() <= 10
     with pytest.raises(TypeError, match="bufers"):
         play(vector_kwargs={"bufers": 2})
+    beyond = partial(Echo, Box(-1, 1, ()), [(0.0, {})], [(2.0, 0.0, True, False, {})])
+    assert evaluate("random", beyond, episodes=3, backend="sync").steps == 3
+    with pytest.raises(InvalidObservationError, match="in step 1 of its episode"):
+        evaluate("random", beyond, episodes=3, vector_kwargs={"validate": True})
 
 
 def test_the_spec_of_a_vector_env_stands_for_its_environment_alone() -> None:

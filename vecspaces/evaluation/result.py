@@ -199,16 +199,15 @@ class Evaluation:
 def summarize(episodes: Mapping[int, EpisodeResult], seconds: float) -> Evaluation:
     """Return the evaluation of finished episodes, which are given by their numbers."""
     played = [episodes[k] for k in range(len(episodes))]
-    _, seeds, totals, lengths, terminated, retries, infos = zip(*played, strict=True)
-    keys = dict.fromkeys(key for info in infos for key in sorted(info))
+    keys = dict.fromkeys(key for one in played for key in sorted(one.infos))
     return Evaluation(
-        returns=np.array(totals, np.float64),
-        lengths=np.array(lengths, np.int64),
-        seeds=np.array(seeds, np.int64),
-        retries=np.array(retries, np.int64),
-        terminated=np.array(terminated, np.bool_),
-        infos={key: np.array([info.get(key, math.nan) for info in infos]) for key in keys},
-        steps=sum(lengths),
+        returns=np.array([one.total for one in played], np.float64),
+        lengths=np.array([one.length for one in played], np.int64),
+        seeds=np.array([one.seed for one in played], np.int64),
+        retries=np.array([one.retries for one in played], np.int64),
+        terminated=np.array([one.terminated for one in played], np.bool_),
+        infos={key: np.array([one.infos.get(key, math.nan) for one in played]) for key in keys},
+        steps=sum(one.length for one in played),
         seconds=seconds,
     )
 

@@ -157,14 +157,13 @@ class Validated(_Validating):
 
     def __init__(self, stepper: Any, built: Built, row: int, defers: bool) -> None:
         super().__init__(stepper, (row,), "of its episode")
-        self._row = row
         self._rule = ObservationRule(built.observation_spaces[0], built.env.observation_space)
         # The dtype of observations that need no other check.
         self._dtype = built.observation_spaces[0].dtype if defers else None
 
     def check(self, observation: Any) -> None:
         """Check an observation."""
-        self._check(self._rule, observation, self._row)
+        self._check(self._rule, observation, self._rows[0])
 
     def step(self, action: Any) -> Any:
         """Take an action."""
@@ -189,8 +188,8 @@ class Validated(_Validating):
             return result
         observation, reward, terminated, truncated, info = parts
         self.check(observation)
-        self._raise(find_in_scalars(reward, terminated, truncated), self._row)
-        self._raise(find_in_info(info), self._row)
+        self._raise(find_in_scalars(reward, terminated, truncated), self._rows[0])
+        self._raise(find_in_info(info), self._rows[0])
         return parts
 
     def step_alone(self, action: Any) -> Any:
