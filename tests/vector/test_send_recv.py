@@ -44,6 +44,7 @@ from vecspaces.errors import (
 )
 from vecspaces.testing.contract import assert_same_infos
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, infos_as_list
+from vecspaces.vector.session.row_queue import RowQueue
 from vecspaces.wrappers import (
     ClipReward,
     DtypeObservation,
@@ -495,6 +496,9 @@ def test_sending_to_no_environment_leaves_nothing_to_receive(kind: Any) -> None:
         assert envs.step(np.zeros(2, int))[1].shape == (2,)
         with pytest.raises(TypeError, match=r"^env_ids must be the numbers .* found array\(1\)"):
             envs.get_attr("number", env_ids=np.array(1))
+        for wrong in (np.array(range(2), object).reshape(1, 2), np.array([0, 1], "m8[s]")):
+            with pytest.raises(TypeError, match="as integers, found array"):
+                envs.get_attr("number", env_ids=wrong)
 
 
 @diagonal(
@@ -621,10 +625,31 @@ def test_a_failed_row_is_built_again_once_though_a_reset_comes_before_its_reply(
     with SyncVectorEnv([make, Ledger]) as envs:
         envs.reset(seed=0)
         envs.call(fail, env_ids=[0])
-        envs.send(np.array([1]), [0])
+        envs.send(np.array([1, 1]), [1, 0])
+        assert envs.recv(1).env_ids == [1]
+        with pytest.raises(ResetNeededError, match="0 failed: recv the exception and then send_re"):
+            envs.call("time", env_ids=[0])
         with pytest.raises(ZeroDivisionError):
-            envs.recv(2)
+            envs.recv(1)
         envs.send_reset([0], seed=7)
         envs.reset(seed=1)
         assert len(built) == 2
         assert built[1].seeds == [7, 1]
+
+
+def test_rows_of_a_reply_whose_processing_was_interrupted_count_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(queue: RowQueue, infos: Any) -> None:
+        queue.ready.update(infos)
+        raise KeyboardInterrupt
+
+    with SyncVectorEnv(ledgers(4, talks=False)) as envs:
+        envs.reset(seed=0)
+        envs.send([1, 1, 1, 1])
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(RowQueue, "answer", interrupt)
+            envs.recv(4)
+        with pytest.raises(NoAsyncCallError, match="waits for 5 environments, but only 4 were"):
+            envs.recv(5)
+        assert times(envs.recv(4)) == {0: 1, 1: 1, 2: 1, 3: 1}

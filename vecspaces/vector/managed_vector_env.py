@@ -171,6 +171,10 @@ class ManagedVectorEnv(
     def _describe(self) -> tuple[str, str]:
         return type(self).__name__, self._session.state.describe()
 
+    @property
+    def _begun(self) -> Mapping[int, bool]:
+        return self._session.queue.begun
+
     # ------------------------------------------------------------------ reset
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[ObsType, dict[str, Any]]:

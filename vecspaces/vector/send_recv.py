@@ -88,7 +88,8 @@ class SendRecv:
                         f"recv: {name} must be a multiple of {min(widths)}, the agents of one "
                         f"environment, whose rows are ready together; found {number}"
                     )
-        expected = len(queue.under_way) + len(queue.ready)
+        # After an interrupt, rows may be in both until their reply is processed again.
+        expected = len({*queue.under_way, *queue.ready})
         needed = count if at_least is None else at_least
         if expected < needed:
             raise NoAsyncCallError(

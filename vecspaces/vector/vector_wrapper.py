@@ -32,7 +32,6 @@ from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidActionError,
     NoAsyncCallError,
-    StepTimeoutError,
 )
 from vecspaces.spaces import Dict, Space
 from vecspaces.typevars import TypeVar
@@ -175,9 +174,6 @@ class VectorWrapper(
         """Change what a reset of all environments (None), or of those of a mask, returned."""
         return cast("WrapperObsType", observations), infos
 
-    def _note_sent(self, rows: npt.NDArray[Any]) -> None:
-        """Note that environments were sent actions, whose results `recv` will return."""
-
     def _with_finals(
         self, infos: dict[str, Any], change: Callable[[Any, npt.NDArray[np.intp]], Any]
     ) -> dict[str, Any]:
@@ -245,12 +241,7 @@ class VectorWrapper(
             self._check_idle("step")
             rows = as_rows(env_ids)
             changed = self._before_step(actions)
-            try:
-                self._kept = "step some", self._wrapped.step(changed, env_ids), rows
-            except BaseException as error:
-                if isinstance(error, StepTimeoutError) or not isinstance(error, Exception):
-                    self._note_sent(rows)  # `recv` will return their steps
-                raise
+            self._kept = "step some", self._wrapped.step(changed, env_ids), rows
             return self._end()
         if _STEP in self._bypassed:
             self.step_async(actions)
@@ -454,6 +445,10 @@ class VectorWrapper(
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}, {self.env}>"
+
+    @property
+    def _begun(self) -> Mapping[int, bool]:
+        return self.env._begun
 
     def _describe(self) -> tuple[str, str]:
         name, state = self.env._describe()

@@ -197,8 +197,9 @@ def check_env_ids(env_ids: Any, num_envs: int) -> list[int]:
     """Return the numbers of the chosen environments; None chooses all."""
     if env_ids is None:
         return list(range(num_envs))
-    given = env_ids.tolist() if isinstance(env_ids, np.ndarray) else env_ids
-    numbers: list[Any] = list(given) if np.iterable(given) else [None]
+    if type(env_ids) is np.ndarray and env_ids.ndim == 1 and env_ids.dtype.kind in "iu":
+        env_ids = env_ids.tolist()  # Python's own ints need no conversion
+    numbers: list[Any] = list(env_ids) if np.iterable(env_ids) else [None]
     types = set(map(type, numbers))
     if {bool, np.bool_} & types:
         raise TypeError(

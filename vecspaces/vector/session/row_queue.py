@@ -28,12 +28,15 @@ class RowQueue:
             the time limit of each.
         ready: Rows that wait to be received, in order, and the info of each.
         fresh: The ready rows whose result is the first observation after a reset, not a step.
+        begun: Rows that were reset and sent nothing since then, so that `recv` returns their first
+            observations; and whether `reset` has already returned these.
     """
 
     def __init__(self) -> None:
         self.under_way: dict[int, Deadline] = {}
         self.ready: dict[int, Info] = {}
         self.fresh: set[int] = set()
+        self.begun: dict[int, bool] = {}
         # The time limit of the first row, after it has passed, and the end of its grace period.
         self._grace = NEVER, NEVER
 
@@ -54,12 +57,18 @@ class RowQueue:
         """Return these rows; None if one of them is not ready."""
         return rows if self.ready.keys() >= set(rows) else None
 
-    def send(self, rows: Sequence[int], until: Deadline) -> None:
-        """Note that rows were sent a command; a first observation is then not received any more."""
+    def send(self, rows: Sequence[int], until: Deadline, starts: Iterable[int] = ()) -> None:
+        """Note that rows were sent an action, or a reset if they are in `starts`.
+
+        A first observation is then not received any more.
+        """
         self.under_way.update(dict.fromkeys(rows, until))
         self.fresh.difference_update(rows)
         for row in rows if self.ready else ():
             self.ready.pop(row, None)
+        for row in rows if self.begun else ():
+            self.begun.pop(row, None)
+        self.begun.update(dict.fromkeys(starts, False))
 
     def send_again(self, rows: Iterable[int], until: Deadline) -> None:
         """Note that a new worker was sent the commands that its predecessor had not answered."""
@@ -82,7 +91,7 @@ class RowQueue:
             self.under_way.pop(row, None)
             self.ready.pop(row, None)
             self.fresh.add(row)
-            self.ready[row] = info
+            self.ready[row], self.begun[row] = info, True
 
     def without(self, rows: Iterable[int]) -> tuple[dict[int, Info], set[int]]:
         """Return `ready` and `fresh` without some rows."""

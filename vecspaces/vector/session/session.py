@@ -144,9 +144,12 @@ class Session:
         if broken and not begins:
             failed = [row for row in rows if row in broken]
             if failed:
-                text = "{}: {:envs} failed: send_reset or reset() first, which builds {} again"
+                advice = "send_reset or reset() first"
+                if not ready.keys().isdisjoint(failed):
+                    advice = "recv the exception and then send_reset, or reset()"
                 them = "it" if len(failed) == 1 else "them"
-                raise ResetNeededError(Message(text, name, failed, them))
+                text = "{}: {:envs} failed: {}, which builds {} again"
+                raise ResetNeededError(Message(text, name, failed, advice, them))
 
     def note_agents(self, at: Any, infos: Mapping[str, Any]) -> None:
         """Note which agents are gone, and which are finished: all at the end of the episode."""
@@ -335,7 +338,7 @@ class Session:
         try:
             self._backend.submit(_STEP_ROWS, slot, self.wait.stream, payloads)
             self.ring.is_mixed = True
-            self.queue.send(rows, until or self.wait.row_deadline())
+            self.queue.send(rows, until or self.wait.row_deadline(), starts)
             self.workers.lost.difference_update(starts)
             for row in starts:
                 # The worker builds it again, once: a reset may come before its reply.
