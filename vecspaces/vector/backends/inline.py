@@ -16,7 +16,6 @@ from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.threaded_group import Task, ThreadedGroup
 
-# Access to members of enumerations is slow.
 _BUILD, _DONE, _STEP_ROWS = Op.BUILD, Op.DONE, Op.STEP_ROWS
 
 

@@ -28,7 +28,6 @@ from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
 
-# Access to members of enumerations is slow.
 _BUILT, _DONE, _PART = Op.BUILT, Op.DONE, Op.PART
 
 

@@ -14,7 +14,11 @@ from vecspaces.vector.exchange.infos import Part
 
 
 class Op(IntEnum):
-    """The meaning of a message between caller and worker."""
+    """The meaning of a message between caller and worker.
+
+    Modules that compare members in each step have constants for them: in Python 3.11, access to a
+    member of an enumeration takes 0.1 us.
+    """
 
     # caller to worker
     BUILD = 1

@@ -38,7 +38,7 @@ from vecspaces.vector.group.plain_steps import PlainSteps
 from vecspaces.vector.group.single_envs import SingleEnvs
 from vecspaces.vector.group.vector_member import VectorMember
 
-_STEP, _STEP_ROWS = Op.STEP, Op.STEP_ROWS  # access to members of enumerations is slow
+_STEP, _STEP_ROWS = Op.STEP, Op.STEP_ROWS
 # Hint for simulators that allow one instance per process.
 _ONE_PER_PROCESS = f"(if this environment allows one instance per process: {ONE_WORKER_EACH})"
 

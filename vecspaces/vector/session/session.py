@@ -44,7 +44,6 @@ from vecspaces.vector.session.workers import Workers
 
 T = TypeVar("T")
 
-# Access to members of enumerations is slow.
 _DONE, _PART, _STEP, _STEP_ROWS, _CHUNK = Op.DONE, Op.PART, Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK
 IDLE = State()
 _STEPPING, _STREAMING, _CLOSED = State("step"), State("send"), State(closed=True)

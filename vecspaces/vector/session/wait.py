@@ -22,7 +22,7 @@ from vecspaces.vector.session.workers import Workers
 # names the lowest environment.
 _FAULT_GRACE = 0.1
 
-_RESET = Op.RESET  # access to members of enumerations is slow
+_RESET = Op.RESET
 
 #: Processes the replies that came; each stays with the backend until it was processed.
 TakeIn = Callable[[deque[Reply]], object]

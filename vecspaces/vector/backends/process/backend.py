@@ -93,7 +93,6 @@ _TERMINATE_SECONDS = 0.3
 _EXIT_SECONDS = 0.5
 # The interval of checks whether another thread has left its wait.
 _LOOK_SECONDS = 1e-3
-# Access to members of enumerations is slow.
 _BUILD, _STEP, _STEP_ROWS, _PART = Op.BUILD, Op.STEP, Op.STEP_ROWS, Op.PART
 _BUILT, _DIED, _BUSY_POLLS = Op.BUILT, Op.DIED, WaitMode.BUSY_POLLS
 

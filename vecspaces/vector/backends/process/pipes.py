@@ -21,7 +21,7 @@ from vecspaces.vector.exchange.messages import HEADER, Op
 #: Packs a command for some workers.
 Pack = Callable[[Op, int, int, int, Mapping[int, Any]], list[bytes]]
 
-_STEP, _CHUNK = Op.STEP, Op.STEP_CHUNK  # access to members of enumerations is slow
+_STEP, _CHUNK = Op.STEP, Op.STEP_CHUNK
 
 
 @dataclass(eq=False)

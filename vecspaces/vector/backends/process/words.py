@@ -46,7 +46,6 @@ LEAST_WORKERS = 5
 # The words of a worker: twice its answers, plus one if a message holds the last; its commands; the
 # messages before the last command since it was bound; that command.
 _ANSWERS, _ASKED, _MESSAGES, _COMMAND = range(4)
-# Access to members of enumerations is slow.
 _DONE, _PART, _STEP, _STEP_ROWS = Op.DONE, Op.PART, Op.STEP, Op.STEP_ROWS
 _BUSY_POLLS = WaitMode.BUSY_POLLS
 _OPS = {int(op): op for op in (_STEP, _STEP_ROWS)}

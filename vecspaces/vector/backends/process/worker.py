@@ -37,7 +37,6 @@ _LOOK_MILLISECONDS = 250
 # A report takes worker and caller about 100 us together, so results of cheap environments are sent
 # together; those of slower ones only if the caller waits for several rows at once.
 _PART_SECONDS, _LONGEST_PART_SECONDS = 100e-6, 5e-3
-# Access to members of enumerations is slow.
 _CLOSE, _DONE, _STEP, _STEP_ROWS, _CHUNK = Op.CLOSE, Op.DONE, Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK
 _LEAST_PACE = 1e-7  # a clock may be constant for some time
 
