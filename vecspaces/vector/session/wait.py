@@ -108,7 +108,8 @@ class Wait:
     ) -> list[int]:
         """Process replies until none is missing, or `ready()` returns rows, or one is a failure.
 
-        After its time limit, the wait also ends if `enough()` returns rows. The rows are returned.
+        After its time limit, the wait also ends if `enough()` returns rows. Returns these rows; []
+        without `ready`, and after a failure.
         """
         backend, workers, slow = self._backend, self._workers, self.slow
         self.since = time.monotonic()
