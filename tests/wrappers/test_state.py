@@ -27,6 +27,7 @@ from vecspaces.vector import (
     AsyncVectorEnv,
     AutoresetMode,
     SyncVectorEnv,
+    VectorEnv,
     VectorWrapper,
     infos_as_list,
 )
@@ -424,6 +425,55 @@ def test_an_interrupt_right_after_rows_were_sent_does_not_hide_their_steps(
             envs.send([1, 1], env_ids=[0, 2])
         assert envs.recv(3).env_ids.tolist() == [1, 0, 2]
         assert envs.episode_lengths.tolist() == [1, 0, 1]
+
+
+class Ahead(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Sends the next actions, or resets, within `recv`."""
+
+    def recv(self, count: int | None = None, timeout: float | None = None) -> Any:
+        result = super().recv(count, timeout)
+        over = result.terminations | result.truncations
+        if over.any():
+            self.send_reset(result.env_ids[over])
+        if not over.all():
+            self.send(np.ones(np.sum(~over), np.int64), result.env_ids[~over])
+        return result
+
+
+def test_what_a_wrapper_inside_sends_meanwhile_changes_no_result_that_came() -> None:
+    inner = Ahead(SyncVectorEnv([partial(Ledger, 0, length=3)] * 2, autoreset_mode="Disabled"))
+    with ours.RecordEpisodeStatistics(inner) as envs:
+        envs.reset(seed=1)
+        lengths = [envs.recv(2) and envs.episode_lengths.tolist() for _ in range(4)]
+        assert lengths == [[0, 0], [1, 1], [2, 2], [3, 3]]
+        assert envs.episode_count == 2
+
+
+class Own(VectorEnv[Any, Any, Any]):
+    """A vector env of a user's own, with `send` and `recv`."""
+
+    def __init__(self) -> None:
+        self.inner = SyncVectorEnv(ledgers(2))
+        for name in ("num_envs", "single_observation_space", "single_action_space"):
+            setattr(self, name, getattr(self.inner, name))
+        self.observation_space = self.inner.observation_space
+        self.action_space = self.inner.action_space
+        self.reset: Any = self.inner.reset
+        self.send, self.send_reset = self.inner.send, self.inner.send_reset
+        self.recv = self.inner.recv
+
+
+def test_a_vector_env_of_a_users_own_can_be_stepped_row_by_row() -> None:
+    own = Own()
+    with ours.RecordEpisodeStatistics(own) as envs, own.inner:
+        envs.reset(seed=1)
+        envs.recv(2)
+        assert envs.episode_lengths.tolist() == [0, 0]
+        envs.send([1, 1])
+        envs.recv(2)
+        envs.send_reset([0])
+        envs.recv(1)
+        assert envs.episode_lengths.tolist() == [0, 1]
 
 
 def raise_interrupt(*_: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias
 
 import numpy as np
@@ -172,7 +172,7 @@ class ManagedVectorEnv(
         return type(self).__name__, self._session.state.describe()
 
     @property
-    def _begun(self) -> Mapping[int, bool]:
+    def _begun(self) -> Collection[int]:
         return self._session.queue.begun
 
     # ------------------------------------------------------------------ reset

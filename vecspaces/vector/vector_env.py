@@ -6,7 +6,7 @@ differences.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from typing import Any, Generic, Self, cast
 
@@ -160,9 +160,9 @@ class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
         return f"<table><caption>{_show(name)}</caption>{''.join(rows)}</table>"
 
     @property
-    def _begun(self) -> Mapping[int, bool]:
-        """Rows whose last result is a first observation, and whether `reset` has returned it."""
-        return {}
+    def _begun(self) -> Collection[int] | None:
+        """Rows that were reset, and that `send` sent no action since then; None: not known."""
+        return None
 
     def _describe(self) -> tuple[str, str]:
         """Return the name, with those of wrapped vector envs, and the state."""

@@ -22,7 +22,7 @@ finds the inherited methods that would bypass such an override; these call it, o
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
 import numpy as np
@@ -174,6 +174,9 @@ class VectorWrapper(
         """Change what a reset of all environments (None), or of those of a mask, returned."""
         return cast("WrapperObsType", observations), infos
 
+    def _note_sent(self, rows: Any, error: BaseException) -> None:
+        """Note which rows were sent actions by a call that raised: `recv` returns their steps."""
+
     def _with_finals(
         self, infos: dict[str, Any], change: Callable[[Any, npt.NDArray[np.intp]], Any]
     ) -> dict[str, Any]:
@@ -241,7 +244,11 @@ class VectorWrapper(
             self._check_idle("step")
             rows = as_rows(env_ids)
             changed = self._before_step(actions)
-            self._kept = "step some", self._wrapped.step(changed, env_ids), rows
+            try:
+                self._kept = "step some", self._wrapped.step(changed, env_ids), rows
+            except BaseException as error:
+                self._note_sent(rows, error)
+                raise
             return self._end()
         if _STEP in self._bypassed:
             self.step_async(actions)
@@ -447,7 +454,7 @@ class VectorWrapper(
         return f"<{type(self).__name__}, {self.env}>"
 
     @property
-    def _begun(self) -> Mapping[int, bool]:
+    def _begun(self) -> Collection[int] | None:
         return self.env._begun
 
     def _describe(self) -> tuple[str, str]:

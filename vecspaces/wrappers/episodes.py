@@ -8,9 +8,10 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vecspaces.errors import StepTimeoutError
 from vecspaces.vector import AutoresetMode, VectorEnv, VectorWrapper
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.vector_wrapper import Mask, WrapperObsType
+from vecspaces.vector.vector_wrapper import EnvIds, Mask, WrapperObsType, as_rows
 
 # The environments of some rows: their numbers, or a slice of all.
 RowChoice = Any
@@ -23,7 +24,6 @@ class EpisodeBounds(NamedTuple):
     rows: RowChoice
     begun: Mask | None  # rows with the first observation of an episode, and no step; None: no row
     fresh: Mask | None  # those of them that the caller reset, not an autoreset
-    shown: Mask | None  # those of them that `reset` has already returned
     ended: Mask  # rows with the last step of an episode
     gone: Mask | None = None  # rows of agents that are gone, which are zero
 
@@ -43,6 +43,10 @@ class EpisodeWrapper(
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._same_step = AutoresetMode.of(mode) is AutoresetMode.SAME_STEP
         self.prev_dones: Mask = np.zeros(self.num_envs, dtype=np.bool_)
+        # Environments whose first observation `recv` has not returned yet.
+        self._fresh: Mask = np.zeros(self.num_envs, dtype=np.bool_)
+        # Those of them whose first observation `reset` has already returned.
+        self._shown: Mask = np.zeros(self.num_envs, dtype=np.bool_)
         self._numbers = np.arange(self.num_envs)
         # If rows are agents: those whose next action will be used.
         self._alive: Mask | None = None
@@ -59,22 +63,51 @@ class EpisodeWrapper(
         """Change what `step`, `step_wait` or `recv` returned."""
         raise NotImplementedError
 
+    def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
+        """Send actions to environments without waiting for results."""
+        rows = ALL if env_ids is None else as_rows(env_ids)
+        try:
+            super().send(actions, env_ids)
+        except BaseException as error:
+            self._note_sent(rows, error)
+            raise
+        self._fresh[rows] = False
+
+    def send_reset(
+        self,
+        env_ids: EnvIds | None = None,
+        *,
+        seed: Any = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Send environments a reset without waiting for results."""
+        rows = ALL if env_ids is None else as_rows(env_ids)
+        super().send_reset(env_ids, seed=seed, options=options)
+        self._fresh[rows], self._shown[rows], self.prev_dones[rows] = True, False, False
+
+    def _note_sent(self, rows: RowChoice, error: BaseException) -> None:
+        begun = self._begun
+        if begun is not None:
+            self._fresh &= np.isin(self._numbers, [*begun])
+        elif isinstance(error, StepTimeoutError) or not isinstance(error, Exception):
+            self._fresh[rows] = False
+
     def _after_reset(
         self, observations: ObsType, infos: dict[str, Any], mask: Mask | None
     ) -> tuple[WrapperObsType, dict[str, Any]]:
         rows = ALL if mask is None else np.flatnonzero(mask)
-        dones = self.prev_dones.copy()
-        dones[rows] = False
+        dones, fresh, shown = self.prev_dones.copy(), self._fresh.copy(), self._shown.copy()
+        dones[rows], fresh[rows], shown[rows] = False, True, True
         alive = self._alive_after(infos, rows, dones[rows])
         changed = self._begin(observations, infos, rows)
-        self.prev_dones, self._alive = dones, alive
+        self.prev_dones, self._fresh, self._shown, self._alive = dones, fresh, shown, alive
         return changed
 
     def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
-        return self._advance(result, ALL if env_ids is None else env_ids, {})
+        return self._advance(result, ALL if env_ids is None else env_ids, None)
 
     def _after_recv(self, result: StepResult, env_ids: npt.NDArray[np.int64]) -> StepResult:
-        return self._advance(result, env_ids, self._begun)
+        return self._advance(result, env_ids, self._fresh[env_ids])
 
     def _alive_after(self, infos: dict[str, Any], rows: RowChoice, dones: Mask) -> Mask | None:
         """Return which rows of agents are alive once some were reset or stepped."""
@@ -87,14 +120,9 @@ class EpisodeWrapper(
             alive[rows] = np.where(infos["_alive"][at], infos["alive"][at], alive[rows])
         return alive
 
-    def _advance(
-        self, result: StepResult, rows: RowChoice, reset: Mapping[int, bool]
-    ) -> StepResult:
-        """Process what some environments returned; those of `reset` were only reset."""
-        dones, fresh, shown = result[2] | result[3], None, None
-        if reset:
-            fresh = np.array([row in reset for row in rows.tolist()], np.bool_)
-            shown = np.array([reset.get(row, False) for row in rows.tolist()], np.bool_)
+    def _advance(self, result: StepResult, rows: RowChoice, fresh: Mask | None) -> StepResult:
+        """Process what some environments returned; those that are `fresh` were only reset."""
+        dones = result[2] | result[3]
         begun = before = fresh
         if self._alive is not None:  # the action of an agent that is gone is not used
             before = ~self._alive[rows]
@@ -107,15 +135,16 @@ class EpisodeWrapper(
             if np.count_nonzero(begun):
                 ended = dones & ~begun
             else:
-                begun = fresh = shown = None
-        prev_dones = dones
-        if rows is not ALL:
-            prev_dones = self.prev_dones.copy()
-            prev_dones[rows] = dones
+                begun = fresh = None
+        if rows is ALL:
+            prev_dones, still_fresh = dones, np.zeros(len(dones), np.bool_)
+        else:
+            prev_dones, still_fresh = self.prev_dones.copy(), self._fresh.copy()
+            prev_dones[rows], still_fresh[rows] = dones, False
         alive = self._alive_after(result[4], rows, dones)
         gone = None
         if alive is not None:
             gone = ~alive[rows] if self._same_step else ~alive[rows] & ~ended
-        changed = self._follow(result, EpisodeBounds(rows, begun, fresh, shown, ended, gone))
-        self.prev_dones, self._alive = prev_dones, alive
+        changed = self._follow(result, EpisodeBounds(rows, begun, fresh, ended, gone))
+        self.prev_dones, self._fresh, self._alive = prev_dones, still_fresh, alive
         return changed

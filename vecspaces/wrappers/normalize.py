@@ -137,8 +137,8 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
         counted, gone = observations, progress.gone
-        if progress.shown is not None:  # what reset returned was counted at that time
-            new = ~progress.shown
+        if progress.fresh is not None:  # what reset returned was counted at that time
+            new = ~(progress.fresh & self._shown[progress.rows])
             counted = observations[new if gone is None else new & ~gone]
         elif gone is not None:
             counted = observations[~gone]

@@ -82,7 +82,7 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
-        rows, begun, ended = progress.rows, progress.begun, progress.ended
+        rows, begun, _, ended, _ = progress
         now = time.perf_counter()
         if begun is None and rows is ALL:  # the usual case
             returns, lengths = self.episode_returns + rewards, self.episode_lengths + 1

@@ -28,15 +28,14 @@ class RowQueue:
             the time limit of each.
         ready: Rows that wait to be received, in order, and the info of each.
         fresh: The ready rows whose result is the first observation after a reset, not a step.
-        begun: Rows that were reset and sent nothing since then, so that `recv` returns their first
-            observations; and whether `reset` has already returned these.
+        begun: Rows that were reset, and sent no action since then in a stream.
     """
 
     def __init__(self) -> None:
         self.under_way: dict[int, Deadline] = {}
         self.ready: dict[int, Info] = {}
         self.fresh: set[int] = set()
-        self.begun: dict[int, bool] = {}
+        self.begun: set[int] = set()
         # The time limit of the first row, after it has passed, and the end of its grace period.
         self._grace = NEVER, NEVER
 
@@ -66,9 +65,8 @@ class RowQueue:
         self.fresh.difference_update(rows)
         for row in rows if self.ready else ():
             self.ready.pop(row, None)
-        for row in rows if self.begun else ():
-            self.begun.pop(row, None)
-        self.begun.update(dict.fromkeys(starts, False))
+        self.begun.difference_update(rows)
+        self.begun.update(starts)
 
     def send_again(self, rows: Iterable[int], until: Deadline) -> None:
         """Note that a new worker was sent the commands that its predecessor had not answered."""
@@ -91,7 +89,8 @@ class RowQueue:
             self.under_way.pop(row, None)
             self.ready.pop(row, None)
             self.fresh.add(row)
-            self.ready[row], self.begun[row] = info, True
+            self.begun.add(row)
+            self.ready[row] = info
 
     def without(self, rows: Iterable[int]) -> tuple[dict[int, Info], set[int]]:
         """Return `ready` and `fresh` without some rows."""
