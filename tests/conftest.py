@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-pytest.register_assert_rewrite("vecspaces.testing.contract", "vecspaces.testing.compare")
+pytest.register_assert_rewrite("tests.contract", "tests.compare")
 
 from tests.leaks import made_here, possessions, tag_names  # noqa: E402
 from tests.testing.checking import in_process  # noqa: E402, F401  # a fixture
@@ -84,7 +84,7 @@ if "TESTS_START_METHOD" in os.environ:
     multiprocessing.set_start_method(os.environ["TESTS_START_METHOD"])
 
 # Fork servers import this once, instead of each worker.
-multiprocessing.set_forkserver_preload(["tests.envs", "vecspaces.testing.faulty_envs"])
+multiprocessing.set_forkserver_preload(["tests.envs", "tests.envs.faulty"])
 
 # A job in the background of a shell ignores Ctrl-C from its start, and so would the programs that
 # the tests interrupt.

@@ -827,7 +827,7 @@ def test_a_pool_that_outlives_its_loop_ends_its_workers(kind: str) -> None:
 PROGRAM = """
 import asyncio, os, signal, sys
 from vecspaces.aio import Pool
-from vecspaces.testing.envs import Ledger
+from tests.envs import Ledger
 
 async def converse(pool):
     while True:

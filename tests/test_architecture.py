@@ -40,8 +40,6 @@ ALLOWED_ELSEWHERE = {
     "numpy": RANK,
     "cloudpickle": RANK,
     "gymnasium": {"adapters", "make", "cli"},
-    "hypothesis": {"testing"},
-    "pytest": {"testing"},
     "rich": {"cli"},
     "typer": {"cli"},
 }

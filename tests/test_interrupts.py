@@ -24,6 +24,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.envs import Patient, ledgers
+from tests.envs.faulty import arm, factories
 from tests.interrupts import (
     Counting,
     Interrupts,
@@ -42,7 +43,6 @@ from vecspaces.errors import (
     ResetNeededError,
     VecspacesError,
 )
-from vecspaces.testing.faulty_envs import arm, factories
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timer signals")

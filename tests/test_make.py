@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.envs import Ledger
 from vecspaces import make_vec
 from vecspaces.make import find_factory
-from vecspaces.testing.envs import Ledger
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 BACKENDS = ["sync", "async"]
@@ -45,8 +45,8 @@ def test_a_gymnasium_id_gives_what_gymnasium_gives(backend: str) -> None:
 
 
 def test_a_factory_may_have_any_name_and_a_list_makes_one_environment_of_each_entry() -> None:
-    named = "vecspaces.testing.envs:Ledger"
-    assert find_factory("vecspaces.testing:envs.Ledger") is Ledger
+    named = "tests.envs:Ledger"
+    assert find_factory("tests:envs.Ledger") is Ledger
     for env in (named, Ledger, lambda number=0: Ledger(number)):
         with make_vec(env, 2, backend="sync", number=7) as envs:
             assert envs.get_attr("number") == (7, 7)

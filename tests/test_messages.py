@@ -28,6 +28,7 @@ import numpy as np
 import pytest
 
 import vecspaces
+from tests import envs as kept
 from tests.testing.faults import FAULTS
 from tests.vector.session.states import refusals
 from vecspaces import spaces, testing, vector, wrappers
@@ -36,7 +37,6 @@ from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium
 from vecspaces.aio import Pool
 from vecspaces.layout import Layout
 from vecspaces.spaces import utils as flattening
-from vecspaces.testing import envs as kept
 from vecspaces.testing.recording import DeclaredInfos, Recorder, StopPlaying
 from vecspaces.vector import SyncVectorEnv, utils
 from vecspaces.vector.exchange import failures

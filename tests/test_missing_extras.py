@@ -24,7 +24,7 @@ class Missing(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Missing())
 
 from vecspaces import make_vec
-from vecspaces.testing.envs import Ledger
+from tests.envs import Ledger
 from vecspaces.vector import AsyncVectorEnv
 
 if __name__ == "__main__":
@@ -50,10 +50,6 @@ NEEDS = {
     "import vecspaces.adapters.tianshou": "tianshou",
     "make_vec(Ledger, 2, backend='ray')": "ray",
     "make_vec('parallel/spread_v0', 2, agents='rows')": "pettingzoo",
-    "import vecspaces.testing.strategies": "testing",
-    "import vecspaces.testing.contract": "testing",
-    "from vecspaces.testing import check_env, faulty_envs, strategies": "testing",
-    "from vecspaces.testing import VectorEnvContract": "testing",
     "from vecspaces.wrappers import RecordVideo; RecordVideo(make_vec("
     "Ledger, 2, backend='sync', render_mode='rgb_array'), 'a.gif')": "video",
     "from vecspaces.cli import main; main()": "cli",

@@ -12,6 +12,7 @@ import pytest
 
 from tests.adapters.bare_loops import play, row
 from tests.crosses import diagonal
+from tests.envs import Tag
 from tests.envs.agents import Changed, Crowd, Steady, die
 from tests.features import Column, pick
 from vecspaces import make_vec, spaces
@@ -23,7 +24,6 @@ from vecspaces.errors import (
     InvalidRewardError,
     ResetNeededError,
 )
-from vecspaces.testing.envs import Tag
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import NormalizeObservation
 

@@ -12,12 +12,12 @@ import pytest
 
 from tests.adapters.bare_loops import play
 from tests.crosses import diagonal
+from tests.envs import Tag
 from tests.envs.agents import Changed, Crowd, Steady, give
 from vecspaces import evaluate, make_vec, spaces
 from vecspaces.adapters.pettingzoo import as_env, as_vector_env
 from vecspaces.errors import InvalidActionError, InvalidInfoError, ResetNeededError
 from vecspaces.testing import check_env
-from vecspaces.testing.envs import Tag
 from vecspaces.vector import AutoresetMode
 from vecspaces.vector.utils import iterate
 from vecspaces.wrappers import (
@@ -66,7 +66,7 @@ def test_real_environments_equal_bare_loops(module: str, backend: Any) -> None:
 # ---------------------------------------------------------------------- make_vec
 
 
-@pytest.mark.parametrize("env", [Tag, "vecspaces.testing.envs:Tag"])
+@pytest.mark.parametrize("env", [Tag, "tests.envs:Tag"])
 def test_names_groups_and_rows(env: Any) -> None:
     with make_vec(env, 2, agents="rows", **SYNC) as envs:
         assert envs.num_envs == 6 and envs.rows_per_env == (3, 3)
@@ -130,7 +130,7 @@ def test_arguments_and_frames() -> None:
 
 def test_ids_of_the_registry() -> None:
     pettingzoo = pytest.importorskip("pettingzoo", "1.27")
-    pettingzoo.register("parallel", "tests/Tag-v0", entry_point="vecspaces.testing.envs:Tag")
+    pettingzoo.register("parallel", "tests/Tag-v0", entry_point="tests.envs:Tag")
     with make_vec("tests/Tag-v0", 2, agents="rows", **SYNC) as envs:
         assert envs.reset()[0].shape == (6, 3)
 

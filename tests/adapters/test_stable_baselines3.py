@@ -21,13 +21,12 @@ from tests.adapters.course import DICT, Course
 from tests.adapters.test_agents import Alone
 from tests.compare import assert_identical
 from tests.crosses import diagonal
-from tests.envs import Ledger, Sampler
+from tests.envs import Ledger, Sampler, Tag
 from tests.vector.wrapped import Halved
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.adapters.pettingzoo import as_vector_env
 from vecspaces.errors import InvalidActionError
-from vecspaces.testing.envs import Tag
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import RecordEpisodeStatistics
 

@@ -14,7 +14,7 @@ from tests.crosses import diagonal
 from tests.envs.agents import Crowd
 from vecspaces import evaluate
 
-CROWD, TAG = "tests.envs.agents:Crowd", "vecspaces.testing.envs:Tag"
+CROWD, TAG = "tests.envs.agents:Crowd", "tests.envs:Tag"
 
 
 @pytest.fixture

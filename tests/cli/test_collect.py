@@ -10,10 +10,10 @@ import numpy as np
 
 from tests.cli.running import run
 from tests.compare import assert_identical
+from tests.contract import ALL_SPACES
 from tests.envs import Sampler
 from tests.evaluation.envs import Errand, errand_policy
 from vecspaces import Episode, collect, spaces
-from vecspaces.testing.contract import ALL_SPACES
 
 ERRAND = "tests.evaluation.envs:Errand --policy tests.evaluation.envs:errand_policy"
 

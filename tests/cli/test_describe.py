@@ -35,7 +35,7 @@ def test_a_reader_that_has_seen_enough_ends_it_without_a_word() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as output:
-        command = [sys.executable, "-m", "vecspaces", "describe", "vecspaces.testing.envs:Ledger"]
+        command = [sys.executable, "-m", "vecspaces", "describe", "tests.envs:Ledger"]
         ended = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, timeout=60)
     assert ended.returncode == 1 and b"vecspaces:" not in ended.stderr
 

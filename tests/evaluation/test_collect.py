@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.envs import Reusing, Sampler
+from tests.contract import ALL_SPACES
+from tests.envs import Informing, Reusing, Sampler
 from tests.envs.agents import Crowd
 from tests.evaluation.envs import Errand, assert_same_episodes, errand_policy, gathered
 from tests.leaks import descendants
@@ -25,8 +26,6 @@ from tests.programs import environ
 from tests.vector.bounds import settled
 from vecspaces import Env, collect, evaluate, spaces
 from vecspaces.spaces.batch_values import pick
-from vecspaces.testing.contract import ALL_SPACES
-from vecspaces.testing.envs import Informing
 from vecspaces.vector import infos_as_list
 from vecspaces.vector.utils import concatenate
 

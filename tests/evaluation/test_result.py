@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.envs import Echo
 from tests.evaluation.envs import Errand, assert_same, errand_policy
 from vecspaces import Evaluation, evaluate, make_vec
 from vecspaces.errors import InvalidObservationError
 from vecspaces.evaluation.result import interquartile_mean
 from vecspaces.spaces import Box
-from vecspaces.testing.envs import Echo
 
 
 def made(returns: Any, infos: dict[str, Any] | None = None) -> Evaluation:

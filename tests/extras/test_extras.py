@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -117,21 +116,6 @@ def test_video(name: str, tmp_path: Path) -> None:
         for _ in range(5):
             envs.step(np.zeros(2, np.int64))
     assert path.stat().st_size > 50
-
-
-def test_testing() -> None:
-    need("hypothesis")
-    from hypothesis import given, settings
-
-    from vecspaces.testing import VectorEnvContract, strategies
-
-    @settings(max_examples=15, deadline=None, database=None)
-    @given(strategies.spaces())
-    def lies_in_itself(space: Any) -> None:
-        assert space.contains(space.sample())
-
-    lies_in_itself()
-    assert any(name.startswith("test_") for name in dir(VectorEnvContract))
 
 
 # A program of its own: Ray leaves descriptors open in the process that starts it.

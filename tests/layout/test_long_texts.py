@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical
 from tests.crosses import diagonal
+from tests.envs import Echo
 from vecspaces import spaces
 from vecspaces.layout import Layout, Mismatch
 from vecspaces.memory import Arena
-from vecspaces.testing.envs import Echo
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 LONG = spaces.Text(2**20, min_length=2, charset="xyz")

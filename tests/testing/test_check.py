@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.contract import ALL_SPACES
 from tests.crosses import ordinarily
 from tests.envs import Sampler
 from tests.programs import run_python
@@ -41,7 +42,6 @@ from vecspaces.errors import FailedCheckError, SlowEnvironmentWarning
 from vecspaces.spaces import Box, Discrete, Space
 from vecspaces.testing import Finding, Report, check_env, isolation, probes
 from vecspaces.testing.check import CATALOGUE, best_num_workers
-from vecspaces.testing.contract import ALL_SPACES
 from vecspaces.testing.isolation import Played, run_isolated
 from vecspaces.testing.probes import use_up
 from vecspaces.testing.recording import DeclaredInfos, Recorder

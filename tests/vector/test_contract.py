@@ -12,12 +12,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import diagonal
-from tests.envs import Boasting, Sampler
-from tests.vector.bounds import overrun
-from tests.vector.over_words import over_words
-from vecspaces import spaces
-from vecspaces.testing.contract import (
+from tests.contract import (
     ALL_SPACES,
     CallsContract,
     EpisodesContract,
@@ -31,8 +26,13 @@ from vecspaces.testing.contract import (
     WorkersContract,
     assert_same_run,
 )
-from vecspaces.testing.contract import workers as contract_of_workers
-from vecspaces.testing.faulty_envs import arm, disarmed
+from tests.contract import workers as contract_of_workers
+from tests.crosses import diagonal
+from tests.envs import Boasting, Sampler
+from tests.envs.faulty import arm, disarmed
+from tests.vector.bounds import overrun
+from tests.vector.over_words import over_words
+from vecspaces import spaces
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()

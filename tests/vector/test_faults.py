@@ -15,6 +15,8 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.crosses import ordinarily
+from tests.envs import faulty as faulty_envs
+from tests.envs.faulty import FaultyEnv, OddError, arm, built, disarmed, factories
 from tests.vector.bounds import overrun, within
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -26,8 +28,6 @@ from vecspaces.errors import (
     WorkerDiedError,
     WorkerError,
 )
-from vecspaces.testing import faulty_envs
-from vecspaces.testing.faulty_envs import FaultyEnv, OddError, arm, built, disarmed, factories
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.exchange.failures import Failure
 

@@ -12,11 +12,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.compare import assert_identical
+from tests.contract import ALL_SPACES, assert_same_infos
 from tests.crosses import diagonal
 from tests.envs import Ledger, Sampler, Unlike, failing
 from tests.strategies import Recipe, recipes
 from vecspaces.adapters.gymnasium import to_gymnasium
-from vecspaces.testing.contract import ALL_SPACES, assert_same_infos
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 MODES = list(AutoresetMode)

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.contract import ALL_SPACES, assert_same_infos, assert_same_run
 from tests.crosses import diagonal
-from tests.envs import Drift, Echo, talking
+from tests.envs import Chosen, Drift, Echo, informing, talking
 from vecspaces import Env, spaces
 from vecspaces.errors import InvalidInfoError
-from vecspaces.testing.contract import ALL_SPACES, assert_same_infos, assert_same_run
-from vecspaces.testing.envs import Chosen, informing
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 MODES = list(AutoresetMode)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.contract import assert_same_infos
 from tests.crosses import diagonal, ordinarily
 from tests.envs import (
     Failing,
@@ -42,7 +43,6 @@ from vecspaces.errors import (
     StepTimeoutError,
     WorkerDiedError,
 )
-from vecspaces.testing.contract import assert_same_infos
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, infos_as_list
 from vecspaces.vector.session.row_queue import RowQueue
 from vecspaces.wrappers import (

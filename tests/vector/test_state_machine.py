@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 from tests.compare import assert_identical
+from tests.contract import ALL_SPACES
 from tests.crosses import diagonal
 from tests.envs import Sampler, ledger_vector, ledgers
 from tests.vector.model import Model, Row, assert_shows
@@ -37,7 +38,6 @@ from vecspaces.errors import (
     StepTimeoutError,
 )
 from vecspaces.spaces import Space
-from vecspaces.testing.contract import ALL_SPACES
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 

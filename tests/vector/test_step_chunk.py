@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical
 from tests.crosses import diagonal
-from tests.envs import Gated, Ledger, Placing, observing
+from tests.envs import Gated, Ledger, Placing, informing, observing
 from tests.envs.agents import Crowd
 from tests.interrupts import Counting, Places
 from tests.vector.bounds import running
@@ -35,7 +35,6 @@ from vecspaces.errors import (
     StepTimeoutError,
     VecspacesError,
 )
-from vecspaces.testing.envs import informing
 from vecspaces.vector import (
     AsyncVectorEnv,
     AutoresetMode,

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.contract import assert_same_step
 from tests.envs import Ledger, Sampler, ledgers
 from vecspaces import spaces
 from vecspaces.adapters import gymnasium as adapter
 from vecspaces.errors import ClosedEnvironmentError
-from vecspaces.testing.contract import assert_same_step
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda envs: pickle.loads(pickle.dumps(envs))}

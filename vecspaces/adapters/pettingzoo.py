@@ -56,12 +56,24 @@ def as_vector_env(
         ValueError: The agents' spaces differ, or there is no `state_space`.
 
     Example:
-        >>> import numpy as np
-        >>> from vecspaces.testing.envs import Tag
-        >>> with as_vector_env(Tag()) as env:
+        >>> from vecspaces import spaces
+        >>> class Pair:
+        ...     possible_agents = agents = ["red", "green"]
+        ...     observation_space = action_space = staticmethod(lambda agent: spaces.Discrete(2))
+        ...
+        ...     def reset(self, seed=None, options=None):
+        ...         return {"red": 0, "green": 1}, {"red": {}, "green": {}}
+        ...
+        ...     def step(self, actions):
+        ...         rewards, flags = dict.fromkeys(actions, 1.0), dict.fromkeys(actions, False)
+        ...         return actions, rewards, flags, flags, {agent: {} for agent in actions}
+        ...
+        ...     def close(self):
+        ...         pass
+        >>> with as_vector_env(Pair()) as env:
         ...     observations, infos = env.reset(seed=0)
-        ...     env.agent_names, observations.shape, infos["alive"].tolist()
-        (['red', 'green', 'blue'], (3, 3), [True, True, True])
+        ...     env.agent_names, observations.tolist(), infos["alive"].tolist()
+        (['red', 'green'], [0, 1], [True, True])
     """
     return AgentRows(parallel_env, autoreset_mode, state)
 
@@ -82,11 +94,24 @@ def as_env(parallel_env: Any, *, state: bool = False) -> AgentDict:
         ValueError: There is no `state_space`.
 
     Example:
-        >>> from vecspaces.testing.envs import Tag
-        >>> with as_env(Tag()) as env:
+        >>> from vecspaces import spaces
+        >>> class Pair:
+        ...     possible_agents = agents = ["red", "green"]
+        ...     observation_space = action_space = staticmethod(lambda agent: spaces.Discrete(2))
+        ...
+        ...     def reset(self, seed=None, options=None):
+        ...         return {"red": 0, "green": 1}, {"red": {}, "green": {}}
+        ...
+        ...     def step(self, actions):
+        ...         rewards, flags = dict.fromkeys(actions, 1.0), dict.fromkeys(actions, False)
+        ...         return actions, rewards, flags, flags, {agent: {} for agent in actions}
+        ...
+        ...     def close(self):
+        ...         pass
+        >>> with as_env(Pair()) as env:
         ...     observation, info = env.reset(seed=0)
         ...     list(observation), bool(info["agents"]["alive"]["red"])
-        (['red', 'green', 'blue'], True)
+        (['red', 'green'], True)
     """
     return AgentDict(parallel_env, state)
 

@@ -745,17 +745,6 @@ class ManagedVectorEnv(
             RuntimeError: The new environment has other spaces. Its row is then broken, as after an
                 exception of the factory: the next reset builds the former environment again.
             StepTimeoutError: It took longer than `start_timeout`.
-
-        Example:
-            >>> from functools import partial
-            >>> from vecspaces.testing.envs import Ledger
-            >>> from vecspaces.vector import SyncVectorEnv
-            >>> with SyncVectorEnv([Ledger] * 2) as envs:
-            ...     _ = envs.reset(seed=0)
-            ...     envs.replace_envs([1], [partial(Ledger, 7)])
-            ...     observations, _ = envs.reset(options={"reset_mask": np.array([False, True])})
-            ...     observations[:, 0].tolist()
-            [0, 7]
         """
         payloads = self._calls.plan_replacement(env_ids, env_fns, self._together)
         self.spec = None

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.compare import assert_identical
-from tests.envs import telling
+from tests.contract import assert_same_infos
+from tests.envs import Echo, telling
 from vecspaces import evaluate, spaces
 from vecspaces.errors import AlreadyPendingCallError, InvalidInfoError, ResetNeededError
-from vecspaces.testing.contract import assert_same_infos
-from vecspaces.testing.envs import Echo
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.exchange.infos import (
     Column,

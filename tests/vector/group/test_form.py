@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.envs import Ledger
+from tests.envs import Echo, Ledger
 from vecspaces import spaces
 from vecspaces.errors import (
     InvalidInfoError,
@@ -17,7 +17,6 @@ from vecspaces.errors import (
     InvalidRewardError,
     ResetNeededError,
 )
-from vecspaces.testing.envs import Echo
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.exchange.failures import Failure
 

@@ -23,10 +23,10 @@ from gymnasium.wrappers import (
     TimeLimit,
 )
 
+from tests.contract import ALL_SPACES, assert_same_run, assert_same_step, samples
 from tests.crosses import diagonal
 from tests.envs import Drift, Placing, Sampler, put
 from vecspaces import spaces
-from vecspaces.testing.contract import ALL_SPACES, assert_same_run, assert_same_step, samples
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.wrappers import FrameStackObservation

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.contract import ALL_SPACES, assert_same_step, samples
 from tests.crosses import diagonal
 from tests.envs import Drift, Sampler
 from vecspaces import spaces
-from vecspaces.testing.contract import ALL_SPACES, assert_same_step, samples
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.exchange.infos import snapshot
 

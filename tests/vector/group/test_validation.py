@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.calls import CASES, measure
 from tests.compare import assert_identical
+from tests.contract import ALL_SPACES, assert_same_run
 from tests.crosses import diagonal
 from tests.envs import Drift, Echo, Sampler
 from tests.vector.ways import WAYS, step_by
@@ -25,7 +26,6 @@ from vecspaces.errors import (
     InvalidObservationError,
     InvalidRewardError,
 )
-from vecspaces.testing.contract import ALL_SPACES, assert_same_run
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import RecordEpisodeStatistics
 

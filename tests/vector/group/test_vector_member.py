@@ -16,6 +16,7 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from tests.compare import assert_identical
+from tests.contract import ALL_SPACES, assert_same_run, samples
 from tests.crosses import diagonal
 from tests.envs import (
     Drift,
@@ -29,7 +30,6 @@ from tests.envs import (
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import to_gymnasium
 from vecspaces.errors import ResetNeededError, WorkerDiedError
-from vecspaces.testing.contract import ALL_SPACES, assert_same_run, samples
 from vecspaces.vector import (
     AsyncVectorEnv,
     AutoresetMode,

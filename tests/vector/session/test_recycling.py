@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.contract.workers import restart_seed
 from tests.crosses import diagonal, ordinarily
 from tests.envs import Gated
+from tests.envs.faulty import FAULTS, OddError
 from tests.interrupts import Places, guarded
 from tests.vector.bounds import overrun, wait_until_idle
 from vecspaces import Env, evaluate, make_vec
@@ -30,8 +32,6 @@ from vecspaces.errors import (
     WorkerDiedError,
 )
 from vecspaces.spaces import Box, Dict, Discrete
-from vecspaces.testing.contract.workers import restart_seed
-from vecspaces.testing.faulty_envs import FAULTS, OddError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.session.workers import Workers
 

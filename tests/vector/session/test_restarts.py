@@ -21,12 +21,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import diagonal, ordinarily
-from tests.envs import Ledger
-from tests.vector.bounds import overrun, stretched, wait_until_idle, within
-from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
-from vecspaces.spaces import Discrete, Sequence
-from vecspaces.testing.contract.workers import (
+from tests.contract.workers import (
     ACTIONS,
     KEPT,
     LONG,
@@ -38,7 +33,9 @@ from vecspaces.testing.contract.workers import (
     stack,
     take,
 )
-from vecspaces.testing.faulty_envs import (
+from tests.crosses import diagonal, ordinarily
+from tests.envs import Ledger
+from tests.envs.faulty import (
     FAULTS,
     GATE,
     Factory,
@@ -50,6 +47,9 @@ from vecspaces.testing.faulty_envs import (
     factories,
     open_gate,
 )
+from tests.vector.bounds import overrun, stretched, wait_until_idle, within
+from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
+from vecspaces.spaces import Discrete, Sequence
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.exchange import deadline
 from vecspaces.vector.exchange.failures import Death, died, overdue

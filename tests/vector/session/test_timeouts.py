@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
-from vecspaces.testing.faulty_envs import (
+from tests.envs.faulty import (
     GATE,
     Factory,
     Fault,
@@ -25,6 +24,7 @@ from vecspaces.testing.faulty_envs import (
     factories,
     open_gate,
 )
+from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the gate is a FIFO")

@@ -355,9 +355,8 @@ class Stats:
         """One sentence: what takes the largest share of the caller's time, and what helps.
 
         Example:
-            >>> from vecspaces.testing.envs import Ledger
-            >>> from vecspaces.vector import SyncVectorEnv
-            >>> with SyncVectorEnv([Ledger], stats=True) as envs:
+            >>> from vecspaces import make_vec
+            >>> with make_vec("CartPole-v1", backend="sync", vector_kwargs={"stats": True}) as envs:
             ...     envs.stats().bottleneck
             'no steps were taken since the first reset'
         """

@@ -47,7 +47,7 @@ PROGRAM = """
 import ctypes, os, sys, threading, time
 sys.path.insert(0, {root!r})
 import numpy as np
-from vecspaces.testing.faulty_envs import FaultyEnv
+from tests.envs.faulty import FaultyEnv
 from vecspaces.vector import AsyncVectorEnv
 
 class Busy(FaultyEnv):

@@ -21,12 +21,7 @@ import pytest
 
 from tests.crosses import diagonal
 from tests.envs import Ledger
-from tests.interrupts import guarded
-from tests.leaks import descriptors, made_here, possessions
-from tests.programs import run_python
-from tests.vector.bounds import assert_gone, interrupted_after, settled, stretched, within
-from vecspaces.errors import ClosedEnvironmentError, WorkerDiedError
-from vecspaces.testing.faulty_envs import (
+from tests.envs.faulty import (
     Factory,
     Fault,
     FaultyEnv,
@@ -34,6 +29,11 @@ from vecspaces.testing.faulty_envs import (
     arm,
     factories,
 )
+from tests.interrupts import guarded
+from tests.leaks import descriptors, made_here, possessions
+from tests.programs import run_python
+from tests.vector.bounds import assert_gone, interrupted_after, settled, stretched, within
+from vecspaces.errors import ClosedEnvironmentError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stopped by signals")
@@ -247,7 +247,7 @@ def test_dropped_without_close_it_cleans_up_though_warnings_are_errors(
 
 
 PROGRAM = """
-from vecspaces.testing.faulty_envs import Factory
+from tests.envs.faulty import Factory
 from vecspaces.vector import AsyncVectorEnv
 if __name__ == "__main__":
     envs = AsyncVectorEnv([Factory(i) for i in range(4)], num_workers=2, context="fork")

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.envs.faulty import arm, factories
 from tests.leaks import children, made_here, shared_memory
 from tests.vector.bounds import settled
-from vecspaces.testing.faulty_envs import arm, factories
 from vecspaces.vector import AsyncVectorEnv
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 PROGRAM = """
 import ctypes, os, shutil, sys, threading, time, warnings
 from numpy.random import _common  # any small library will do
-from vecspaces.testing.envs import Ledger
+from tests.envs import Ledger
 from vecspaces.vector import AsyncVectorEnv
 
 def warnings_of(context):

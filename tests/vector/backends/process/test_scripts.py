@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from tests.crosses import ordinarily
+from tests.envs import Unlike
+from tests.envs.faulty import Unloadable
 from tests.programs import environ, run_python
 from vecspaces import Space, spaces
 from vecspaces.errors import CustomSpaceError
 from vecspaces.layout import Encoded, describe
-from vecspaces.testing.envs import Unlike
-from vecspaces.testing.faulty_envs import Unloadable
 from vecspaces.vector import AsyncVectorEnv
 
 METHODS = [

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.envs.faulty import Factory
 from tests.leaks import descriptors
-from vecspaces.testing.faulty_envs import Factory
 from vecspaces.vector import AsyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

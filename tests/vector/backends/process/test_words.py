@@ -17,12 +17,11 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.envs import Gated
+from tests.envs import Gated, Ledger
 from tests.interrupts import Counting
 from tests.vector.bounds import stretched, within
 from tests.vector.over_words import backend_of, over_pipes, over_words
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
-from vecspaces.testing.envs import Ledger
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.backends.process.channel import CallerEnd
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.contract import VectorEnvContract
 from tests.envs import Ledger
-from vecspaces.testing.contract import VectorEnvContract
 from vecspaces.vector import RayVectorEnv
 
 pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.contract import WorkersContract
+from tests.envs.faulty import Factory, OddError, Unloadable, arm, factories
 from tests.vector.backends.ray.clusters import BERTH, more_nodes, node_of
 from tests.vector.bounds import stretched, within
 from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
-from vecspaces.testing.contract import WorkersContract
-from vecspaces.testing.faulty_envs import Factory, OddError, Unloadable, arm, factories
 from vecspaces.vector import RayVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.backends.ray.cluster import Reservation
 

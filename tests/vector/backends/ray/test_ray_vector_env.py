@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.contract import assert_same_run
 from tests.envs import Ledger, Sampler, ledgers
+from tests.envs.faulty import GATE, arm, factories, open_gate
 from tests.leaks import read_stat
 from tests.vector.backends.ray.clusters import BERTH, actor_of, more_nodes, node_of
 from tests.vector.bounds import settled, within
@@ -30,8 +32,6 @@ from vecspaces.errors import (
     WorkerDiedError,
 )
 from vecspaces.layout import Array, describe
-from vecspaces.testing.contract import assert_same_run
-from vecspaces.testing.faulty_envs import GATE, arm, factories, open_gate
 from vecspaces.vector import RayVectorEnv, SyncVectorEnv
 from vecspaces.vector.backends.ray.cluster import Reservation
 

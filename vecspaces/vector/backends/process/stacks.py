@@ -67,7 +67,6 @@ _NOT_THE_ENVIRONMENTS = (
     threading.__file__,
     "<frozen importlib.",
 )
-_TESTING = f"{_PACKAGE}testing{os.sep}"  # also has environments
 _OUTERMOST = f"{_PACKAGE}vector{os.sep}backends{os.sep}process{os.sep}worker.py", "worker_main"
 
 
@@ -239,7 +238,7 @@ def environment_stack(text: str, thread: int) -> str | None:
         path, name = _unescape(path), _unescape(name)
         if (path, name) == _OUTERMOST:
             break  # below it are the frames that a fork inherited
-        if path.startswith(_TESTING) or not path.startswith(_NOT_THE_ENVIRONMENTS):
+        if not path.startswith(_NOT_THE_ENVIRONMENTS):
             linecache.checkcache(path)
             frames.append(traceback.FrameSummary(path, int(line), name))
     return "".join(traceback.format_list(frames[::-1])).rstrip("\n") or None

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.compare import assert_identical
+from tests.contract.comparing import ALL_SPACES, MODES, Part, assert_same_run, samples
+from tests.envs import Ledger, Noted, Sampler, Unlike, ledgers
 from vecspaces import spaces
 from vecspaces.errors import InvalidActionError
-from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import ALL_SPACES, MODES, Part, assert_same_run, samples
-from vecspaces.testing.envs import Ledger, Noted, Sampler, Unlike, ledgers
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 from vecspaces.vector.utils import iterate
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.contract.comparing import Part
+from tests.envs import Ledger, Sampler, Unlike, ledger_vector, ledgers
 from vecspaces import spaces
 from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
-from vecspaces.testing.contract.comparing import Part
-from vecspaces.testing.envs import Ledger, Sampler, Unlike, ledger_vector, ledgers
 
 _TWO = spaces.Discrete(2)
 _SINGLE = Ledger.observation_space

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.compare import assert_identical
 from vecspaces import spaces
-from vecspaces.testing.compare import assert_identical
 from vecspaces.vector import AutoresetMode, VectorEnv
 
 MODES = list(AutoresetMode)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.compare import assert_identical
+from tests.contract.comparing import Part, assert_same_step, samples
+from tests.envs import Ledger, Sampler, ledgers
 from vecspaces import spaces
-from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import Part, assert_same_step, samples
-from vecspaces.testing.envs import Ledger, Sampler, ledgers
 from vecspaces.vector import SyncVectorEnv
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.compare import assert_identical
+from tests.contract.comparing import Part
+from tests.envs import Chosen, Echo, failing, observing, rewarding
 from vecspaces import spaces
 from vecspaces.errors import InvalidObservationError, InvalidRewardError, ResetNeededError
-from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import Part
-from vecspaces.testing.envs import Chosen, Echo, failing, observing, rewarding
 
 
 class ResultsContract(Part):

@@ -290,20 +290,6 @@ def factories(
 
     Returns:
         Picklable factories.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from vecspaces.testing.faulty_envs import arm, factories
-        >>> from vecspaces.vector import SyncVectorEnv
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with SyncVectorEnv(factories(4, Path(folder), "exception")) as envs:
-        ...         _ = envs.reset(seed=0)
-        ...         arm(Path(folder))
-        ...         envs.step([0, 0, 0, 0])
-        Traceback (most recent call last):
-            ...
-        vecspaces.testing.faulty_envs.OddError: the gripper is stuck
     """
     log, trigger = folder / "built", folder / "trigger"
     if kind == GATE:

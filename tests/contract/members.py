@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import MODES, Part, assert_same_run, samples
-from vecspaces.testing.envs import Drift, ledger_vector, ledgers
+from tests.compare import assert_identical
+from tests.contract.comparing import MODES, Part, assert_same_run, samples
+from tests.envs import Drift, ledger_vector, ledgers
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 
 

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from tests.compare import assert_identical
+from tests.contract.comparing import Part
+from tests.envs import Ledger, ledgers, wrapped_ledger
 from vecspaces.errors import ClosedEnvironmentError
-from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import Part
-from vecspaces.testing.envs import Ledger, ledgers, wrapped_ledger
 
 
 class CallsContract(Part):

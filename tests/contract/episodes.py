@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.compare import assert_identical
+from tests.contract.comparing import MODES, Part
+from tests.envs import Ledger, Reusing, ledgers
 from vecspaces.errors import ResetNeededError
-from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import MODES, Part
-from vecspaces.testing.envs import Ledger, Reusing, ledgers
 from vecspaces.vector import AutoresetMode
 
 

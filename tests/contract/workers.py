@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.compare import assert_identical
+from tests.contract.comparing import MODES, Part, assert_same_step
+from tests.envs.faulty import Factory, FaultyEnv, arm, built, factories
 from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidInfoError,
@@ -21,9 +24,6 @@ from vecspaces.errors import (
     WorkerError,
 )
 from vecspaces.spaces.batch_values import pick
-from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import MODES, Part, assert_same_step
-from vecspaces.testing.faulty_envs import Factory, FaultyEnv, arm, built, factories
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 from vecspaces.vector.utils import concatenate
 

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecspaces import spaces
-from vecspaces.errors import InvalidInfoError
-from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import (
+from tests.compare import assert_identical
+from tests.contract.comparing import (
     MODES,
     Part,
     assert_same_infos,
@@ -21,7 +19,7 @@ from vecspaces.testing.contract.comparing import (
     infos_of,
     samples,
 )
-from vecspaces.testing.envs import (
+from tests.envs import (
     INFO_SPACE,
     Chosen,
     Ledger,
@@ -29,6 +27,8 @@ from vecspaces.testing.envs import (
     ledgers,
     talking,
 )
+from vecspaces import spaces
+from vecspaces.errors import InvalidInfoError
 from vecspaces.vector import AutoresetMode, SyncVectorEnv, infos_as_list
 
 
