@@ -50,9 +50,9 @@ from vecspaces.errors import (
     StepTimeoutError,
     WorkerDiedError,
 )
+from vecspaces.make import PROCESS_ARGUMENTS
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.backends import slowness
-from vecspaces.vector.options import PROCESS_ARGUMENTS
 from vecspaces.vector.utils import batch_space, iterate
 from vecspaces.wrappers import RecordEpisodeStatistics
 

@@ -15,9 +15,9 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.envs import Ledger
-from vecspaces import make_vec
+from vecspaces import make, make_vec
 from vecspaces.make import find_factory
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, RayVectorEnv, SyncVectorEnv
 
 BACKENDS = ["sync", "async"]
 
@@ -174,11 +174,28 @@ def test_arguments_of_the_vector_env_are_taken_directly() -> None:
             assert (again.num_workers, again.copy) == (2, False)
 
 
+@pytest.mark.parametrize("vector_env", [SyncVectorEnv, AsyncVectorEnv, RayVectorEnv])
+def test_make_vec_passes_every_argument_of_a_constructor_on(
+    vector_env: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, Any]] = []
+    signature = inspect.signature(vector_env)
+
+    def record(env_fns: Any, **arguments: Any) -> None:
+        made.append(arguments)
+
+    vars(record)["__signature__"] = signature
+    monkeypatch.setitem(make._BACKENDS, "recorded", record)
+    arguments = {name: object() for name in signature.parameters if name != "env_fns"}
+    arguments["autoreset_mode"] = "SameStep"
+    make.make_vec(Ledger, backend="recorded", **arguments)
+    make.make_vec(Ledger, backend="recorded", vector_kwargs=arguments)
+    assert made == [arguments, arguments]
+
+
 def test_arguments_of_processes_have_no_effect_in_one_process() -> None:
-    constructors = [inspect.signature(kind).parameters for kind in (AsyncVectorEnv, SyncVectorEnv)]
-    names = constructors[0].keys() - constructors[1].keys()
-    assert {"num_workers", "context", "step_timeout"} <= names
-    ignored: dict[str, Any] = dict.fromkeys(sorted(names), 1)
+    assert {"num_workers", "context", "step_timeout"} <= make.PROCESS_ARGUMENTS
+    ignored: dict[str, Any] = dict.fromkeys(sorted(make.PROCESS_ARGUMENTS), 1)
     with make_vec(Settings, 2, backend="sync", note="kept", buffers=2, **ignored) as envs:
         assert envs.get_attr("settings") == ({"note": "kept"},) * 2
     for arguments in (ignored, {"vector_kwargs": ignored}):

@@ -18,14 +18,13 @@ from vecspaces.interop import require_extra
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, RayVectorEnv, SyncVectorEnv
 from vecspaces.vector.agents import AgentLayout, check_layout
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.options import PROCESS_ARGUMENTS
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from gymnasium.envs.registration import EnvSpec
 
-    from vecspaces.vector.options import AsyncOptions, RayOptions
+    from vecspaces.vector.options import MakeOptions
 
 Factory: TypeAlias = Callable[..., Any]
 
@@ -50,19 +49,21 @@ _BACKENDS: dict[str, Callable[..., ManagedVectorEnv[Any, Any]]] = {
 }
 
 
+def _names(constructor: Any) -> list[str]:
+    return list(inspect.signature(constructor).parameters)
+
+
+#: The arguments that concern processes: with `backend="sync"` they are accepted and ignored.
+PROCESS_ARGUMENTS = frozenset(_names(AsyncVectorEnv)) - frozenset(_names(SyncVectorEnv))
+
+
 @overload
 def make_vec(
     env: str | EnvSpec | Factory | Sequence[Factory],
     num_envs: int = 1,
     *,
     backend: Literal["async"] = "async",
-    vector_kwargs: Mapping[str, Any] | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    agents: AgentLayout | None = None,
-    state: bool = False,
-    render_mode: str | None = ...,
-    **kwargs: Unpack[AsyncOptions],
+    **kwargs: Unpack[MakeOptions],
 ) -> AsyncVectorEnv[Any, Any]: ...
 @overload
 def make_vec(
@@ -70,13 +71,7 @@ def make_vec(
     num_envs: int = 1,
     *,
     backend: Literal["sync"],
-    vector_kwargs: Mapping[str, Any] | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    agents: AgentLayout | None = None,
-    state: bool = False,
-    render_mode: str | None = ...,
-    **kwargs: Unpack[AsyncOptions],
+    **kwargs: Unpack[MakeOptions],
 ) -> SyncVectorEnv[Any, Any]: ...
 @overload
 def make_vec(
@@ -84,13 +79,7 @@ def make_vec(
     num_envs: int = 1,
     *,
     backend: Literal["ray"],
-    vector_kwargs: Mapping[str, Any] | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    agents: AgentLayout | None = None,
-    state: bool = False,
-    render_mode: str | None = ...,
-    **kwargs: Unpack[RayOptions],
+    **kwargs: Unpack[MakeOptions],
 ) -> RayVectorEnv[Any, Any]: ...
 def make_vec(
     env: str | EnvSpec | Factory | Sequence[Factory],
@@ -180,7 +169,7 @@ def make_vec(
         raise ValueError(f"backend: expected one of {', '.join(_BACKENDS)}; found {backend!r}")
 
     kind = _BACKENDS[backend]
-    known = [name for name in inspect.signature(kind).parameters if name != "env_fns"]
+    known = [name for name in _names(kind) if name != "env_fns"]
     ignored = PROCESS_ARGUMENTS if backend == "sync" else frozenset()
     known += sorted(ignored)
     given = {**{name: kwargs.pop(name) for name in known if name in kwargs}, **given}

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from vecspaces import spaces, vector
+from vecspaces.make import PROCESS_ARGUMENTS
 from vecspaces.vector.group.attributes import get_attribute
-from vecspaces.vector.options import PROCESS_ARGUMENTS
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from vecspaces.vector.exchange.failures import Message
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
-    from vecspaces.vector.options import PoolOptions
+    from vecspaces.vector.options import MakeOptions
 
 # Arguments of `AsyncVectorEnv` that a pool sets itself, or that concern batches.
 _REFUSED = {
@@ -118,12 +118,13 @@ class Pool:
         self,
         env: str | EnvSpec | Callable[..., Any] | Sequence[Callable[..., Any]],
         num_envs: int = 1,
-        **kwargs: Unpack[PoolOptions],
+        **kwargs: Unpack[MakeOptions],
     ) -> None:
         for name, why in _REFUSED.items():
             if name in kwargs or name in (kwargs.get("vector_kwargs") or ()):
                 raise TypeError(f"Pool takes no {name}: {why}")
-        envs: Any = make_vec(env, num_envs, autoreset_mode=AutoresetMode.DISABLED, **kwargs)
+        arguments: Any = {"autoreset_mode": AutoresetMode.DISABLED, **kwargs}
+        envs: Any = make_vec(env, num_envs, **arguments)
         try:
             if not isinstance(envs, AsyncVectorEnv):
                 kind = type(envs).__name__

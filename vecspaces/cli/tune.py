@@ -26,7 +26,7 @@ from vecspaces.cli.contenders import Contender, open_vecspaces
 from vecspaces.cli.costs import Costs, measure_costs
 from vecspaces.cli.interrupts import Work
 from vecspaces.cli.timing import SpeedRuns, describe_machine, time_in_turns
-from vecspaces.vector.options import PROCESS_ARGUMENTS
+from vecspaces.make import PROCESS_ARGUMENTS
 
 # How often each candidate is timed.
 _ROUNDS = 3

@@ -6,17 +6,15 @@ import contextlib
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Unpack
 
-from vecspaces.evaluation.play import PLAY_DEFAULTS, Play, PlayOptions
+from vecspaces.evaluation.play import Play, PlayOptions
 from vecspaces.evaluation.policies import Policy
 from vecspaces.evaluation.tracks import Episode, Tracks
 from vecspaces.make import Factory
-from vecspaces.vector.options import takes
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
 
-@takes(PlayOptions, PLAY_DEFAULTS)
 def collect(
     policy: Policy | str,
     env: str | EnvSpec | Factory,

@@ -63,6 +63,7 @@ class Play:
     """The checked arguments of `caller`, which is `"evaluate"` or `"collect"`, and how it plays.
 
     Attributes:
+        options: The arguments, with defaults for those that were not given.
         seeds: The seed of each episode.
     """
 
@@ -74,7 +75,10 @@ class Play:
         episodes: int,
         options: Mapping[str, Any],
     ) -> None:
-        self._caller, self._policy, self._options = caller, policy, options
+        for name in options.keys() - PLAY_DEFAULTS.keys():
+            raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}")
+        self.options = options = {**PLAY_DEFAULTS, **options}
+        self._caller, self._policy = caller, policy
         _check_policy(policy)
         agents = options["agents"]
         if agents not in (None, "dict"):
@@ -117,7 +121,7 @@ class Play:
 
         The other arguments are those of `EpisodeQueue`. Closing the generator closes the workers.
         """
-        options, workers = self._options, self._num_workers
+        options, workers = self.options, self._num_workers
         limits = {name: options[name] for name in ("max_episode_steps", "max_retries")}
         queue = EpisodeQueue(seeds, caller=self._caller, **limits, **given)
         count = min(self.num_envs, len(queue.waiting))

@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, overload
 
 from vecspaces.evaluation.journal import Journal, identify
-from vecspaces.evaluation.play import PLAY_DEFAULTS, Play, PlayOptions
+from vecspaces.evaluation.play import Play, PlayOptions
 from vecspaces.evaluation.policies import Policy
 from vecspaces.evaluation.result import EpisodeResult, Evaluation, summarize
 from vecspaces.make import Factory
-from vecspaces.vector.options import takes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +49,6 @@ def evaluate(
     tasks: Mapping[str, str | EnvSpec | Factory],
     **options: Unpack[_Options],
 ) -> dict[str, Evaluation]: ...
-@takes(PlayOptions, PLAY_DEFAULTS)
 def evaluate(
     policy: Policy | str,
     env: str | EnvSpec | Factory | None = None,
@@ -153,6 +151,7 @@ def evaluate(
         raise ValueError("journal: it holds one evaluation: call evaluate for each of the tasks")
     play = Play("evaluate", policy, named.values(), episodes, options)
     seeds, episodes = play.seeds, len(play.seeds)
+    given = play.options
     finished: dict[int, EpisodeResult] = {}
     results: dict[str, Evaluation] = {}
     with contextlib.ExitStack() as stack:
@@ -162,13 +161,13 @@ def evaluate(
                 "policy": identify(policy),
                 "env": identify(env),
                 "episodes": episodes,
-                "max_episode_steps": options["max_episode_steps"],
-                "batch_size": options["batch_size"],
-                "env_kwargs": identify(options["env_kwargs"] or {}),
+                "max_episode_steps": given["max_episode_steps"],
+                "batch_size": given["batch_size"],
+                "env_kwargs": identify(given["env_kwargs"] or {}),
             }
-            if options["agents"] is not None:
-                arguments["agents"] = options["agents"]
-            file = Journal(journal, arguments, seeds, seeds_are_fresh=options["seed"] is None)
+            if given["agents"] is not None:
+                arguments["agents"] = given["agents"]
+            file = Journal(journal, arguments, seeds, seeds_are_fresh=given["seed"] is None)
             stack.callback(file.close)
             seeds, finished = file.seeds, file.finished
         waiting = [k for k in range(episodes) if k not in finished]

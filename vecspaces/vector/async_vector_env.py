@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.checks import check_count
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.options import WorkerOptions, describe_arguments, takes
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.vector_env import ActType, ObsType
@@ -24,6 +23,7 @@ from vecspaces.vector.vector_env import ActType, ObsType
 if TYPE_CHECKING:
     from vecspaces.vector.autoreset import AnyAutoresetMode
     from vecspaces.vector.options import StartMethod
+    from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath
 
 
 class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
@@ -40,11 +40,62 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             a vector env, each of whose environments is then one row.
         shared_memory: Whether observations, actions, rewards and flags are in shared memory;
             otherwise they are sent over pipes, which is slower.
+        copy: Whether observations are copied; otherwise they are views, which later steps
+            overwrite.
         context: The start method: `"fork"`, `"spawn"` or `"forkserver"`; None: Python's default.
         daemon: Whether workers are daemonic; environments that start processes of their own need
             False.
         worker: Must be None; it exists only because Gymnasium's signature has it.
+        observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and
+            dtypes with other bounds, or the pair `(observation_space, single_observation_space)`.
+        autoreset_mode: When a finished environment is reset: a mode or its name.
         max_concurrency: The maximum of `num_workers`; None: no maximum.
+        num_workers: The number of processes; each steps a contiguous slice of the environments.
+            None: as many as there are usable cores, no more than the CPU quota of a container.
+        batch_size: How many environments `recv` waits for; None: all.
+        buffers: The number of observation buffers. With `copy=False`, the observations of a step
+            stay valid for the next `buffers - 1` steps, or one step fewer if `rollout_view` is
+            called in between; a full `reset` writes the first buffer again. A `reset_mask`,
+            `step(env_ids=...)`, `send`, `send_reset` and `step_chunk` overwrite their rows in the
+            current buffer, which the last step returned.
+        variable_capacity: Bytes in shared memory per environment for values of variable size;
+            larger ones go over the pipe. A Text with a large `max_length` has memory for its
+            longest value in addition.
+        on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and
+            the lost episodes are truncated and marked in `infos["worker_restarted"]`. Or a function
+            that is called with the `WorkerDiedError` of each death before the restart, and may
+            raise to prevent the restart.
+        max_restarts: How many restarts are allowed within `restart_window`; one more is an error.
+        restart_window: The time in which restarts are counted, in seconds.
+        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound, except
+            that `start_timeout` bounds the first reset.
+        on_step_timeout: `"raise"`, or `"restart"`: a worker that exceeds `step_timeout` is killed
+            and replaced like a dead one; workers that are late at the same time count as one
+            restart. The `timeout` of a single wait restarts no worker. Or a function that is called
+            with the `StepTimeoutError` before the restart, and may raise to prevent the restart.
+        start_timeout: The longest wait for environments to be built, in seconds. If `step_timeout`
+            is None, it bounds the first reset too.
+        slow_warning: After this many seconds a `SlowEnvironmentWarning` names an environment that
+            is busy with one reset, step or call, or is being built, and shows its Python stack (on
+            Linux), once per episode. None: never.
+        recycle_after: A worker is closed and replaced after this many episodes: in `evaluate`,
+            `collect` and `aio.Pool`, at full resets, and with `num_workers=num_envs` at the end of
+            an episode; refused elsewhere. None: never.
+        recycle_memory: The same when a worker uses this much memory, in bytes of its proportional
+            set size (on Linux). The time of the replacement is not reproducible. None: never.
+        worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None does not change them.
+            Libraries other than PyTorch that the caller has loaded keep their number of threads in
+            a forked worker, unless threadpoolctl is installed.
+        stats: Whether `stats()` measures how long steps take.
+        validate: Whether values are checked: observations and actions must be in their spaces
+            (bounds, NaN, characters, lengths), rewards must be finite, flags must be bools, and
+            keys of infos must be strings. Shapes, dtypes and nesting are always checked.
+        info_space: A Dict with the keys of infos that are checked, and stored like observations.
+            None: the environments' own `info_space`, if they have one; an empty Dict: no keys.
+        concurrent_envs: How many environments of a process may step at the same time, for
+            environments that wait or release Python's global interpreter lock. Environment i of a
+            process is built, stepped and closed in thread i modulo `concurrent_envs`. 1: all in the
+            main thread.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -65,8 +116,6 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
     _backend: ProcessBackend
     _environments_are_in = "worker processes"
 
-    # options.py describes the other arguments, and adds them to the docstring above.
-    @takes(WorkerOptions)
     def __init__(
         self,
         env_fns: Iterable[Callable[[], Any]],
@@ -78,8 +127,27 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         observation_mode: ObservationMode = "same",
         autoreset_mode: AnyAutoresetMode = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
-        **options: Unpack[WorkerOptions],
+        *,
+        num_workers: int | None = None,
+        batch_size: int | None = None,
+        buffers: int = 1,
+        variable_capacity: int = 65536,
+        on_worker_death: OnWorkerDeath = "raise",
+        max_restarts: int = 3,
+        restart_window: float = 60.0,
+        step_timeout: float | None = None,
+        on_step_timeout: OnStepTimeout = "raise",
+        start_timeout: float = 300.0,
+        slow_warning: float | None = 60.0,
+        recycle_after: int | None = None,
+        recycle_memory: int | None = None,
+        worker_threads: int | None = 1,
+        stats: bool = False,
+        validate: bool = False,
+        info_space: Any = None,
+        concurrent_envs: int = 1,
     ) -> None:
+        arguments = locals()  # named as in `Settings`
         if worker is not None:
             raise ValueError(
                 "worker is not supported: use on_worker_death for crashes, and subclass "
@@ -94,19 +162,10 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         self.daemon = daemon
         self.worker = worker
         self.max_concurrency = max_concurrency
-        settings = Settings.of(
-            len(self.env_fns),
-            copy=copy,
-            observation_mode=observation_mode,
-            autoreset_mode=autoreset_mode,
-            **options,
-        )
-        worker_threads = options.get("worker_threads")
+        settings = Settings.of(len(self.env_fns), arguments)
         if worker_threads is not None:
             check_count("worker_threads", worker_threads)
-        self.num_workers = _choose_workers(
-            len(self.env_fns), options.get("num_workers"), max_concurrency
-        )
+        self.num_workers = _choose_workers(len(self.env_fns), num_workers, max_concurrency)
         backend = ProcessBackend(
             self.env_fns,
             settings.autoreset_mode,
@@ -149,8 +208,6 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
                     self._backend.abandon()  # what an interrupt may have left
                     self._finalizer.cancel()
 
-
-describe_arguments(AsyncVectorEnv)
 
 # The vector envs of this process that are not collected.
 _made: weakref.WeakSet[AsyncVectorEnv[Any, Any]] = weakref.WeakSet()

@@ -7,21 +7,24 @@ import multiprocessing
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.ray.backend import RayBackend
 from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose_resources
 from vecspaces.vector.backends.worker_setup import WorkerSetup, plan_workers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.options import RayOptions, describe_arguments, takes
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:
-    from vecspaces.vector.options import StartMethod
+    from vecspaces.vector.autoreset import AnyAutoresetMode
+    from vecspaces.vector.options import Placement, StartMethod
+    from vecspaces.vector.session.batch_spaces import ObservationMode
+    from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath
 
 
 class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
@@ -30,6 +33,8 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
     Needs the extra `ray`. With `processes_per_actor` above 1, an actor runs an `AsyncVectorEnv`, so
     a node with many cores needs only one actor, which sends one batch per step. The environments of
     such an actor step together: `send` takes the actions of all of them.
+
+    `AsyncVectorEnv` describes the arguments that are not described here.
 
     Args:
         env_fns: Factories of environments; each is called once, in its actor.
@@ -64,45 +69,68 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
 
     _environments_are_in = "the actors of a Ray cluster"
 
-    # options.py describes the other arguments, and adds them to the docstring above.
-    @takes(RayOptions)
-    def __init__(self, env_fns: Iterable[Callable[[], Any]], **options: Unpack[RayOptions]) -> None:
-        given: dict[str, Any] = {**options}  # all of them: `takes` has added the defaults
-        placement, processes = given["placement"], given["processes_per_actor"]
+    def __init__(
+        self,
+        env_fns: Iterable[Callable[[], Any]],
+        *,
+        copy: bool = True,
+        observation_mode: ObservationMode = "same",
+        autoreset_mode: AnyAutoresetMode = AutoresetMode.NEXT_STEP,
+        num_workers: int | None = None,
+        envs_per_actor: int | None = None,
+        address: str | None = None,
+        resources_per_worker: Mapping[str, Any] | None = None,
+        placement: Placement = "spread",
+        processes_per_actor: int = 1,
+        batch_size: int | None = None,
+        buffers: int = 1,
+        variable_capacity: int = 65536,
+        on_worker_death: OnWorkerDeath = "raise",
+        max_restarts: int = 3,
+        restart_window: float = 60.0,
+        step_timeout: float | None = None,
+        on_step_timeout: OnStepTimeout = "raise",
+        start_timeout: float = 300.0,
+        slow_warning: float | None = 60.0,
+        recycle_after: int | None = None,
+        recycle_memory: int | None = None,
+        worker_threads: int | None = 1,
+        stats: bool = False,
+        validate: bool = False,
+        info_space: Any = None,
+        concurrent_envs: int = 1,
+    ) -> None:
+        arguments = locals()  # named as in `Settings`
         if placement not in PLACEMENTS:
             raise ValueError(f"placement must be 'spread' or 'pack', found {placement!r}")
         self.env_fns = list_factories(env_fns)
-        settings = Settings.of(len(self.env_fns), **options)
+        settings = Settings.of(len(self.env_fns), arguments)
         if settings.concurrent_envs > 1:
             raise ValueError(
                 f"concurrent_envs={settings.concurrent_envs}: an actor of Ray steps its "
                 "environments one after the other: use more actors (num_workers), or "
                 "AsyncVectorEnv on each machine"
             )
-        if processes < 1:
-            raise ValueError(f"processes_per_actor must be at least 1, found {processes}")
-        resources = choose_resources(given["resources_per_worker"], processes)
-        connection = Connection(given["address"])
+        if processes_per_actor < 1:
+            raise ValueError(f"processes_per_actor must be at least 1, found {processes_per_actor}")
+        resources = choose_resources(resources_per_worker, processes_per_actor)
+        connection = Connection(address)
         try:
             self.num_workers = _choose_actors(
-                len(self.env_fns),
-                given["num_workers"],
-                given["envs_per_actor"],
-                connection,
-                resources,
+                len(self.env_fns), num_workers, envs_per_actor, connection, resources
             )
             setups = plan_workers(
                 self.env_fns,
                 self.num_workers,
                 settings.autoreset_mode,
-                given["worker_threads"],
+                worker_threads,
                 by_value=True,
                 validate=settings.validate,
             )
-            if processes > 1:
+            if processes_per_actor > 1:
                 sizes = {setup.count for setup in setups}
                 _check_batch(settings.batch_size, sizes, len(self.env_fns))
-                setups = [_with_processes(setup, processes, settings) for setup in setups]
+                setups = [_with_processes(setup, processes_per_actor, settings) for setup in setups]
             backend = RayBackend(
                 setups,
                 self.env_fns,
@@ -123,9 +151,6 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         """Close every environment and end every actor; called by `close`."""
         self._finalizer.detach()
         super().close_extras(timeout, terminate, **kwargs)
-
-
-describe_arguments(RayVectorEnv)
 
 
 def _choose_actors(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.inline import InlineBackend
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.options import BatchOptions, describe_arguments, takes
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.vector_env import ActType, ObsType
@@ -27,6 +26,19 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
     Args:
         env_fns: Factories of environments; each is called once. A factory may return a vector env,
             each of whose environments is then one row.
+        copy: Whether observations are copied; otherwise they are views, which later steps
+            overwrite.
+        observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and
+            dtypes with other bounds, or the pair `(observation_space, single_observation_space)`.
+        autoreset_mode: When a finished environment is reset: a mode or its name.
+        batch_size: How many environments `recv` waits for; None: all.
+        buffers: The number of observation buffers; see `AsyncVectorEnv`.
+        stats: Whether `stats()` measures how long steps take.
+        validate: Whether values are checked; see `AsyncVectorEnv`.
+        info_space: A Dict with the keys of infos that are checked, and stored like observations;
+            see `AsyncVectorEnv`.
+        concurrent_envs: How many environments may step at the same time, each in its thread: number
+            i in thread i modulo `concurrent_envs`. 1: all in the calling thread.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -43,24 +55,23 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
     _backend: InlineBackend
     _left_open = "; their threads go on, and end with this process"
 
-    # options.py describes the other arguments, and adds them to the docstring above.
-    @takes(BatchOptions)
     def __init__(
         self,
         env_fns: Iterable[Callable[[], Any]],
         copy: bool = True,
         observation_mode: ObservationMode = "same",
         autoreset_mode: AnyAutoresetMode = AutoresetMode.NEXT_STEP,
-        **options: Unpack[BatchOptions],
+        *,
+        batch_size: int | None = None,
+        buffers: int = 1,
+        stats: bool = False,
+        validate: bool = False,
+        info_space: Any = None,
+        concurrent_envs: int = 1,
     ) -> None:
+        arguments = locals()  # named as in `Settings`
         self.env_fns = list_factories(env_fns)
-        settings = Settings.of(
-            len(self.env_fns),
-            copy=copy,
-            observation_mode=observation_mode,
-            autoreset_mode=autoreset_mode,
-            **options,
-        )
+        settings = Settings.of(len(self.env_fns), arguments)
         backend = InlineBackend(
             self.env_fns, settings.autoreset_mode, settings.validate, settings.concurrent_envs
         )
@@ -81,6 +92,3 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         """The environments; empty after `close`."""
         group = self._backend.group
         return [] if group is None else group.envs
-
-
-describe_arguments(SyncVectorEnv)

@@ -24,8 +24,8 @@ from vecspaces.vector.session.seeds import spread_seeds
 class Settings(NamedTuple):
     """The arguments that every backend shares, checked, seconds as floats.
 
-    `vector/options.py` describes each. The `budget` states which workers are restarted, and how
-    many; None: no workers.
+    `AsyncVectorEnv` describes each. The `budget` states which workers are restarted, and how many;
+    None: no workers.
     """
 
     observation_mode: ObservationMode
@@ -54,8 +54,9 @@ class Settings(NamedTuple):
         return self.recycle_after is not None or self.recycle_memory is not None
 
     @classmethod
-    def of(cls, num_factories: int, **options: Any) -> Settings:
+    def of(cls, num_factories: int, arguments: Mapping[str, Any]) -> Settings:
         """Check a constructor's arguments, and return those that every backend shares."""
+        options = dict(arguments)
         options["autoreset_mode"] = AutoresetMode.of(options["autoreset_mode"])
         if "on_worker_death" in options:
             options["budget"] = choose_budget(**options)
