@@ -24,14 +24,15 @@ from tests.envs import (
     Failing,
     Gated,
     Ledger,
+    Sampler,
     ledger_vector,
     ledgers,
     telling,
 )
-from tests.features import Walk
 from tests.interrupts import interrupt_at
 from tests.vector.session.states import Late
 from tests.vector.wrapped import timed
+from vecspaces import spaces
 from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidActionError,
@@ -450,9 +451,10 @@ def test_at_least_so_many_are_received_in_time(make: Any, wrapped: bool, tmp_pat
 @diagonal(wrapper=EMPTIED, mode=["NextStep", "SameStep"])
 def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> None:
     """And goes on as if nothing had been received."""
+    env_fns = [partial(Sampler, spaces.Box(-9, 9, (2,)), spaces.Box(-1, 1, (1,)))] * 3
     with (
-        wrapper(SyncVectorEnv([Walk] * 3, autoreset_mode=mode)) as envs,
-        wrapper(SyncVectorEnv([Walk] * 3, autoreset_mode=mode)) as reference,
+        wrapper(SyncVectorEnv(env_fns, autoreset_mode=mode)) as envs,
+        wrapper(SyncVectorEnv(env_fns, autoreset_mode=mode)) as reference,
     ):
         space = envs.single_observation_space
         for each in (envs, reference):
