@@ -74,7 +74,7 @@ class Playing:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `vecspaces.evaluate` and `vecspaces.collect` but the policy."""
-        names = ("env", "episodes", *PlayOptions.__annotations__)
+        names = ("env", "episodes", *PlayOptions.__annotations__.keys() - {"options"})
         return {name: getattr(self, name) for name in names}
 
 

@@ -21,7 +21,7 @@ def collect(
     *,
     episodes: int,
     ordered: bool = False,
-    **options: Unpack[PlayOptions],
+    **arguments: Unpack[PlayOptions],
 ) -> Generator[Episode, None, None]:
     """Play seeded episodes with a policy, and yield each finished one with all of its steps.
 
@@ -40,7 +40,7 @@ def collect(
             those before them; to bound the memory, an episode begins only if its number is less
             than `2 * num_envs` above that of the first unfinished one. False: in the order in which
             they finish.
-        **options: The arguments of `evaluate` of the same names; `vector_kwargs` may have an
+        **arguments: The arguments of `evaluate` of the same names; `vector_kwargs` may have an
             `info_space`.
 
     Returns:
@@ -57,7 +57,7 @@ def collect(
         <Episode 0 with seed 821328062: 39 steps, return 39> (40, 4)
         <Episode 1 with seed 1529665511: 26 steps, return 26> (27, 4)
     """
-    return _collect(Play("collect", policy, [env], episodes, options), ordered)
+    return _collect(Play("collect", policy, env, episodes, arguments), ordered)
 
 
 def _collect(play: Play, ordered: bool) -> Generator[Episode, None, None]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import reprlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,14 +29,15 @@ class EpisodeQueue:
     """Plays the episodes of a queue in rows of environments.
 
     An episode stays in its row until it has finished, and begins again in this row when it is lost,
-    so it depends only on its seed and the policy. The totals of each finished episode are yielded;
-    `tracks` stores its steps. An episode begins only if its number is less than `ahead` above that
-    of the first unfinished one.
+    so it depends only on its seed, its options and the policy. The totals of each finished episode
+    are yielded; `tracks` stores its steps. An episode begins only if its number is less than
+    `ahead` above that of the first unfinished one.
     """
 
     def __init__(
         self,
         seeds: Sequence[int],
+        options: Sequence[Mapping[str, Any] | None] | None = None,
         *,
         caller: str = "evaluate",
         waiting: Iterable[int] | None = None,
@@ -44,7 +47,7 @@ class EpisodeQueue:
         ahead: int | None = None,
     ) -> None:
         self._caller = caller
-        self._seeds = seeds
+        self._seeds, self._options = seeds, options
         #: The numbers of the episodes that no row plays yet.
         self.waiting = deque(range(len(seeds)) if waiting is None else waiting)
         self._limit = math.inf if max_episode_steps is None else max_episode_steps
@@ -85,7 +88,8 @@ class EpisodeQueue:
             self._tracks.envs = envs
         try:
             self._resetting = True
-            envs.reset(seed=[self._seeds[k] for k in self._playing])
+            options = None if self._options is None else list(map(self._copy, self._playing))
+            envs.reset(seed=[self._seeds[k] for k in self._playing], options=options)
             self._resetting = False
             while self._active:
                 ready = self._active
@@ -96,11 +100,10 @@ class EpisodeQueue:
             self._add_note(error)
             raise
 
-    def repeat(self) -> None:
-        """Let all episodes be played again, in another environment."""
-        self.waiting.extend(range(len(self._seeds)))
-        self._retries = [0] * len(self._seeds)
-        self._deaths = [0] * len(self._seeds)
+    def _copy(self, k: int) -> dict[str, Any] | None:
+        """Return a copy of an episode's options, which the environment may change."""
+        entry = None if self._options is None else self._options[k]
+        return None if entry is None else copy.deepcopy(dict(entry))
 
     @property
     def _active(self) -> int:
@@ -172,7 +175,11 @@ class EpisodeQueue:
         self._died_in_reset.difference_update(rows)
         if starting:
             self._starting.update(starting)
-            envs.send_reset(starting, seed=[self._seeds[self._playing[row]] for row in starting])
+            # One command for all rows, unless their options may differ.
+            for rows in [starting] if self._options is None else [[row] for row in starting]:
+                numbers = [self._playing[row] for row in rows]
+                seeds = [self._seeds[k] for k in numbers]
+                envs.send_reset(rows, seed=seeds, options=self._copy(numbers[0]))
 
     def _may_begin(self) -> bool:
         """Return whether there is a next episode that is not too far ahead."""
@@ -216,7 +223,7 @@ class EpisodeQueue:
             self._deaths[k] += 1
         lost = [k for k in suspects if self._deaths[k] > self._max_retries]
         if lost:
-            names = " or ".join(f"episode {k} with seed {self._seeds[k]}" for k in lost)
+            names = " or ".join(map(self._name, lost))
             what = Message(
                 "{} lost its worker {}, and max_retries is {}; the last time {}",
                 names,
@@ -224,9 +231,16 @@ class EpisodeQueue:
                 self._max_retries,
                 without_advice(error),
             )
-            seed = self._seeds[lost[0]]
-            alone = f"{self._caller}(..., episodes=1, seed=[{seed}]) plays it alone"
-            raise reworded(error, what, alone)
+            alone = f"{self._caller}(..., episodes=1, seed=[{self._seeds[lost[0]]}]"
+            if self._options is not None:
+                alone += f", options=[{reprlib.repr(self._options[lost[0]])}]"
+            raise reworded(error, what, f"{alone}) plays it alone")
+
+    def _name(self, k: int) -> str:
+        name = f"episode {k} with seed {self._seeds[k]}"
+        if self._options is None or self._options[k] is None:
+            return name
+        return f"{name} and options {reprlib.repr(self._options[k])}"
 
     def _add_note(self, error: Exception) -> None:
         """Add a note that names the episodes of an environment's error."""
@@ -239,8 +253,7 @@ class EpisodeQueue:
             return
         playing = [self._playing[row] for row in rows if self._playing[row] != _IDLE]
         if playing:
-            seeds = ", ".join(f"episode {k} with seed {self._seeds[k]}" for k in playing)
-            error.add_note(f"{self._caller} was playing {seeds}")
+            error.add_note(f"{self._caller} was playing {', '.join(map(self._name, playing))}")
 
 
 def numbers_of(infos: dict[str, Any], row: int) -> dict[str, float]:

@@ -8,12 +8,13 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vecspaces.checks import show_value
 from vecspaces.evaluation.result import EpisodeResult
 
 if sys.platform != "win32":
@@ -166,16 +167,18 @@ class Journal:
 
     def _check(self, found: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         """Refuse a journal with other arguments; the error names the first one that differs."""
-        for name, wanted in {**arguments, "seed": self.seeds}.items():
-            # Compared as JSON, in which a tuple is a list, and nan equals nan.
+        # An argument that only the journal has is None in this call.
+        for name, wanted in {**dict.fromkeys(found), **arguments, "seed": self.seeds}.items():
             had = found.get(name)
-            if json.dumps(had, sort_keys=True) == json.dumps(wanted, sort_keys=True):
+            if _is_equal(had, wanted):
                 continue
             differs = f"of {name} {had!r}, and this call has {wanted!r}"
-            if name == "seed":
-                pairs = enumerate(zip(found["seed"], wanted, strict=False))
-                first = next((k for k, (one, other) in pairs if one != other), len(wanted))
-                differs = f"whose seeds differ from episode {first} on"
+            if name in ("seed", "options") and had and wanted:
+                pairs = enumerate(zip(had, wanted, strict=False))
+                first = next((k for k, pair in pairs if not _is_equal(*pair)), len(wanted))
+                differs = f"whose {name.removesuffix('s')}s differ from episode {first} on"
+                if name == "options":
+                    differs += f", {had[first]!r}, and this call has {wanted[first]!r}"
             raise ValueError(
                 f"journal: {self.path} holds episodes of another evaluation, {differs}: name "
                 "another file, or remove it"
@@ -205,12 +208,19 @@ class Journal:
                 del _OPEN[self._file]
 
 
+def _is_equal(one: Any, other: Any) -> bool:
+    """Compare values as JSON, in which a tuple is a list, and nan equals nan."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
 def _identify(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def identify(value: Any) -> Any:
-    """Describe an argument in plain types, equally in every process; functions by their names.
+def identify(value: Any, name: Callable[[Any], Any] | None = None) -> Any:
+    """Describe an argument in plain types, equally in every process.
+
+    `name` describes what has no plain type; None: the module and name of a function or a type.
 
     Example:
         >>> identify(identify), identify({"gravity": 9.81})
@@ -219,13 +229,15 @@ def identify(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
-        return {str(key): identify(part) for key, part in value.items()}
+        return {str(key): identify(part, name) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [identify(part) for part in value]
-    if isinstance(value, np.generic):
-        return identify(value.item())
+        return [identify(part, name) for part in value]
+    if isinstance(value, np.generic) and type(value.item()) is not type(value):
+        return identify(value.item(), name)
     if isinstance(value, np.ndarray):
-        return [str(value.dtype), value.tolist()]
+        return [str(value.dtype), identify(value.tolist(), name)]
+    if name is not None:
+        return name(value)
     if isinstance(value, functools.partial):
         return [identify(value.func), identify(value.args), identify(value.keywords)]
     registration = sys.modules.get("gymnasium.envs.registration")
@@ -233,3 +245,20 @@ def identify(value: Any) -> Any:
         return [value.id, identify(value.kwargs)]
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}:{named.__qualname__}"
+
+
+def identify_options(options: Sequence[Mapping[str, Any] | None]) -> list[Any]:
+    """Describe the options of episodes in plain types; refuse values that have none.
+
+    Example:
+        >>> identify_options([{"state": np.zeros(2)}, None])
+        [{'state': ['float64', [0.0, 0.0]]}, None]
+    """
+    return [identify(entry, functools.partial(_refuse, k)) for k, entry in enumerate(options)]
+
+
+def _refuse(k: int, value: Any) -> Any:
+    raise TypeError(
+        f"journal: options of episode {k}: expected numbers, strings, arrays, lists and dicts, "
+        f"which can be compared when the evaluation continues, found {show_value(value)}"
+    )

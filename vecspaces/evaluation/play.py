@@ -1,14 +1,14 @@
-"""The arguments of `evaluate` and `collect`, the seeds of episodes, and their vector env."""
+"""The arguments of `evaluate` and `collect`, seeds and options of episodes, and the vector env."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -40,10 +40,15 @@ _CHOSEN_HERE = (
 )
 
 
+#: The options of an episode's reset.
+Options: TypeAlias = Mapping[str, Any] | None
+
+
 class PlayOptions(TypedDict, total=False):
     """The arguments of `evaluate` and of `collect`, which `evaluate` describes."""
 
     seed: int | Sequence[int] | np.random.SeedSequence | None
+    options: Options | Sequence[Options] | Callable[[int], Options]
     num_envs: int | None
     num_workers: int | None
     backend: Backend
@@ -63,41 +68,42 @@ class Play:
     """The checked arguments of `caller`, which is `"evaluate"` or `"collect"`, and how it plays.
 
     Attributes:
-        options: The arguments, with defaults for those that were not given.
+        arguments: The arguments, with defaults for those that were not given.
         seeds: The seed of each episode.
+        options: The options of each episode; None if no episode has any.
     """
 
     def __init__(
         self,
         caller: str,
         policy: Policy | str,
-        envs: Iterable[Any],
+        env: Any,
         episodes: int,
-        options: Mapping[str, Any],
+        arguments: Mapping[str, Any],
     ) -> None:
-        for name in options.keys() - PLAY_DEFAULTS.keys():
+        for name in arguments.keys() - PLAY_DEFAULTS.keys():
             raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}")
-        self.options = options = {**PLAY_DEFAULTS, **options}
+        self.arguments = arguments = {**PLAY_DEFAULTS, **arguments}
         self._caller, self._policy = caller, policy
         _check_policy(policy)
-        agents = options["agents"]
+        agents = arguments["agents"]
         if agents not in (None, "dict"):
             raise ValueError(
                 f"agents: expected 'dict' or None, found {agents!r}: an episode is one of the "
                 "environment as a whole, and its rows would begin one together"
             )
-        self._factories = [_find(env if agents is None else find_parallel(env)) for env in envs]
+        self._factory, self._wrappers = _find(env if agents is None else find_parallel(env))
         episodes = check_count("episodes", episodes)
-        check_count("max_retries", options["max_retries"], least=0)
+        check_count("max_retries", arguments["max_retries"], least=0)
         for name in ("max_episode_steps", "batch_size"):
-            if options[name] is not None:
-                check_count(name, options[name])
-        if options["batch_size"] is not None and hasattr(policy, "reset"):
+            if arguments[name] is not None:
+                check_count(name, arguments[name])
+        if arguments["batch_size"] is not None and hasattr(policy, "reset"):
             raise ValueError(
                 "batch_size: a policy with a state takes the observations of all environments: "
                 "give num_envs instead"
             )
-        vector_kwargs = options["vector_kwargs"] or {}
+        vector_kwargs = arguments["vector_kwargs"] or {}
         if not isinstance(vector_kwargs, Mapping):
             raise TypeError(f"vector_kwargs: expected a dict, found {show_value(vector_kwargs)}")
         for name in _CHOSEN_HERE:
@@ -111,53 +117,46 @@ class Play:
                 "vector_kwargs: on_step_timeout must be 'raise' or 'restart', found "
                 f"{show_value(on_step_timeout)}"
             )
-        self.seeds = make_seeds(options["seed"], episodes)
+        self.seeds = make_seeds(arguments["seed"], episodes)
+        self.options = list_options(arguments["options"], episodes)
         self.num_envs, self._num_workers = choose_num_envs(
-            options["num_envs"], options["num_workers"], options["backend"], episodes
+            arguments["num_envs"], arguments["num_workers"], arguments["backend"], episodes
         )
 
     def play(self, seeds: Sequence[int], **given: Any) -> Generator[EpisodeResult, None, None]:
-        """Yield episodes as they finish, in one environment after the other.
+        """Yield episodes as they finish; closing the generator closes the workers.
 
-        The other arguments are those of `EpisodeQueue`. Closing the generator closes the workers.
+        The other arguments are those of `EpisodeQueue`.
         """
-        options, workers = self.options, self._num_workers
-        limits = {name: options[name] for name in ("max_episode_steps", "max_retries")}
-        queue = EpisodeQueue(seeds, caller=self._caller, **limits, **given)
+        arguments, workers = self.arguments, self._num_workers
+        limits = {name: arguments[name] for name in ("max_episode_steps", "max_retries")}
+        queue = EpisodeQueue(seeds, self.options, caller=self._caller, **limits, **given)
         count = min(self.num_envs, len(queue.waiting))
         chosen = {
-            **(options["vector_kwargs"] or {}),
+            **(arguments["vector_kwargs"] or {}),
             "autoreset_mode": "Disabled",
             # With "sync", these have no effect.
             "num_workers": None if workers is None else min(workers, count),
             "on_worker_death": queue.judge,
-            "max_restarts": (queue.max_losses + count) * len(self._factories),
+            "max_restarts": queue.max_losses + count,
             "restart_window": math.inf,
         }
         # Without `step_timeout`, the vector env refuses "restart", and names it in the error.
         if chosen.get("on_step_timeout") == "restart" and chosen.get("step_timeout") is not None:
             chosen["on_step_timeout"] = queue.judge
         make: Any = make_vec  # of any backend
-        first, own = self._factories[0]
         envs = make(
-            first,
+            self._factory,
             count,
-            backend=options["backend"],
-            env_kwargs=options["env_kwargs"],
-            wrappers=[*own, partial(_refuse_vector_env, self._caller)],
-            agents=options["agents"],
+            backend=arguments["backend"],
+            env_kwargs=arguments["env_kwargs"],
+            wrappers=[*self._wrappers, partial(_refuse_vector_env, self._caller)],
+            agents=arguments["agents"],
             vector_kwargs=chosen,
         )
         with _closing(envs, self._caller):
-            recipe = envs.env_fns[0]
-            shared = recipe.wrappers[len(own) :]
-            for number, (factory, wrappers) in enumerate(self._factories):
-                if number:
-                    env_fn = replace(recipe, factory=factory, wrappers=(*wrappers, *shared))
-                    envs.replace_envs(None, [env_fn] * envs.num_envs)
-                    queue.repeat()
-                adapter = adapt_policy(self._policy, envs, options["batch_size"])
-                yield from queue.play(envs, adapter, in_turns=options["backend"] != "sync")
+            adapter = adapt_policy(self._policy, envs, arguments["batch_size"])
+            yield from queue.play(envs, adapter, in_turns=arguments["backend"] != "sync")
 
 
 @contextlib.contextmanager
@@ -243,6 +242,40 @@ def make_seeds(seed: Any, episodes: int) -> list[int]:
         seed = np.random.SeedSequence(None if seed is None else check_count("seed", seed, least=0))
     found: list[int] = (seed.generate_state(episodes) & 0x7FFFFFFF).tolist()
     return found
+
+
+def list_options(options: Any, episodes: int) -> list[Options] | None:
+    """Return the options of all episodes, as copies; None: no episode has any.
+
+    Example:
+        >>> list_options({"wind": 1}, 2), list_options(lambda k: {"wind": k}, 2)
+        ([{'wind': 1}, {'wind': 1}], [{'wind': 0}, {'wind': 1}])
+    """
+    if options is None:
+        return None
+    if isinstance(options, Mapping):
+        options = [options] * episodes
+    elif callable(options):
+        options = [copy.deepcopy(options(k)) for k in range(episodes)]
+    elif not isinstance(options, Sequence) or isinstance(options, (str, bytes)):
+        raise TypeError(
+            "options must be a mapping, a sequence of one mapping or None per episode, or a "
+            f"function of the episode's number, found {show_value(options)}"
+        )
+    if len(options) != episodes:
+        raise ValueError(
+            f"options: expected {episodes} mappings, one per episode, found {len(options)}"
+        )
+    for k, entry in enumerate(options):
+        if entry is not None and not isinstance(entry, Mapping):
+            raise TypeError(
+                f"options of episode {k}: expected a mapping or None, found {show_value(entry)}"
+            )
+        if entry is not None and "reset_mask" in entry:
+            raise ValueError(
+                f"options of episode {k}: found a reset_mask, which is an option of vector envs"
+            )
+    return copy.deepcopy(list(options))  # copies a mapping that is repeated only once
 
 
 def choose_num_envs(

@@ -1,14 +1,14 @@
-"""evaluate: its arguments, tasks, journal and progress."""
+"""evaluate: its arguments, journal and progress."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, overload
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-from vecspaces.evaluation.journal import Journal, identify
+from vecspaces.evaluation.journal import Journal, identify, identify_options
 from vecspaces.evaluation.play import Play, PlayOptions
 from vecspaces.evaluation.policies import Policy
 from vecspaces.evaluation.result import EpisodeResult, Evaluation, summarize
@@ -26,39 +26,15 @@ Progress: TypeAlias = Callable[[int, int], object]
 _SECONDS_BETWEEN_LINES = 1.0
 
 
-class _Options(PlayOptions, total=False):
-    """The arguments of `evaluate` that do not affect its results."""
-
-    progress: bool | Progress
-    journal: str | Path | None
-
-
-@overload
 def evaluate(
     policy: Policy | str,
     env: str | EnvSpec | Factory,
     *,
     episodes: int,
-    **options: Unpack[_Options],
-) -> Evaluation: ...
-@overload
-def evaluate(
-    policy: Policy | str,
-    *,
-    episodes: int,
-    tasks: Mapping[str, str | EnvSpec | Factory],
-    **options: Unpack[_Options],
-) -> dict[str, Evaluation]: ...
-def evaluate(
-    policy: Policy | str,
-    env: str | EnvSpec | Factory | None = None,
-    *,
-    episodes: int,
-    tasks: Mapping[str, str | EnvSpec | Factory] | None = None,
     progress: bool | Progress = False,
     journal: str | Path | None = None,
-    **options: Unpack[PlayOptions],
-) -> Evaluation | dict[str, Evaluation]:
+    **arguments: Unpack[PlayOptions],
+) -> Evaluation:
     """Play seeded episodes with a policy, and return the result of each.
 
     If policy and environment are deterministic given the seed, and the policy treats the rows of a
@@ -79,12 +55,12 @@ def evaluate(
         env: A Gymnasium id, an `EnvSpec`, `"module:factory"` or a factory of single environments,
             as for `make_vec`, but no list.
         episodes: The number of episodes.
-        tasks: Environments by name, instead of `env`. Each is evaluated as in a call of its own,
-            one after the other in the same workers, in which `replace_envs` builds them. Their
-            spaces must be equal.
         seed: Episode k has entry k of `numpy.random.SeedSequence(seed).generate_state(episodes) &
             0x7fffffff` as its seed, so a shorter evaluation has the first of these seeds. A
             sequence of ints contains the seeds themselves. None: fresh entropy.
+        options: The options of each episode's reset: a sequence of one mapping or None per episode,
+            or a function of the episode's number, which is called here for all episodes. One
+            mapping is for all episodes. A lost episode begins again with its own options.
         num_envs: The maximum number of environments; there are never more than episodes. None: 16
             per worker, and up to 32 if each then plays at least eight episodes.
         num_workers: The maximum number of workers. None: the number of usable cores.
@@ -106,22 +82,20 @@ def evaluate(
             a fixed size, actions depend on neither `num_envs` nor timing. None: as many rows as are
             ready. A policy with a state is always called with `num_envs` rows.
         journal: A file. Each finished episode is written to it as a line, and a later call with
-            equal arguments continues from it. Functions are compared by name only.
+            equal arguments continues from it. Functions are compared by name only; `options` must
+            consist of numbers, strings, arrays, lists and dicts.
         agents: `"dict"` for a factory of PettingZoo's parallel environments: observations and
             actions are Dicts by agent, returns are sums over all agents, and `infos["return/NAME"]`
             has the returns of each agent.
 
     Returns:
-        Returns and lengths in the order of the seeds, and their statistics; with `tasks`, a dict of
-        these by name.
+        Returns and lengths in the order of the seeds, and their statistics.
 
     Raises:
         WorkerDiedError: An episode lost its worker more than `max_retries` times.
         StepTimeoutError: An episode exceeded `step_timeout`; with `"restart"`, more often than
             `max_retries`.
         InvalidActionError: The actions of the policy do not fit the action space.
-        TypeError: Both `env` and `tasks` were given, or neither.
-        RuntimeError: The spaces of two tasks differ.
         ValueError: An argument is out of its range; or the journal was written with other
             arguments, or is being written by another evaluation.
         Exception: An error of the policy; or an error of an environment, with a note that names
@@ -138,26 +112,14 @@ def evaluate(
         True
     """
     began = time.monotonic()
-    if (env is None) == (tasks is None):
-        raise TypeError(
-            "evaluate needs either env or tasks, found " + ("neither" if env is None else "both")
-        )
-    if not isinstance(tasks, Mapping | None):
-        raise TypeError(f"tasks: expected a dict of environments by name, found {tasks!r}")
-    named = {"": env} if tasks is None else dict(tasks)
-    if not named:
-        raise ValueError("tasks must hold at least one environment, found none")
-    if tasks is not None and journal is not None:
-        raise ValueError("journal: it holds one evaluation: call evaluate for each of the tasks")
-    play = Play("evaluate", policy, named.values(), episodes, options)
+    play = Play("evaluate", policy, env, episodes, arguments)
     seeds, episodes = play.seeds, len(play.seeds)
-    given = play.options
+    given = play.arguments
     finished: dict[int, EpisodeResult] = {}
-    results: dict[str, Evaluation] = {}
     with contextlib.ExitStack() as stack:
         file = None
         if journal is not None:
-            arguments = {
+            header = {
                 "policy": identify(policy),
                 "env": identify(env),
                 "episodes": episodes,
@@ -166,37 +128,23 @@ def evaluate(
                 "env_kwargs": identify(given["env_kwargs"] or {}),
             }
             if given["agents"] is not None:
-                arguments["agents"] = given["agents"]
-            file = Journal(journal, arguments, seeds, seeds_are_fresh=given["seed"] is None)
+                header["agents"] = given["agents"]
+            if play.options is not None:
+                header["options"] = identify_options(play.options)
+            file = Journal(journal, header, seeds, seeds_are_fresh=given["seed"] is None)
             stack.callback(file.close)
             seeds, finished = file.seeds, file.finished
         waiting = [k for k in range(episodes) if k not in finished]
         if waiting:
             report: Any = _Lines() if progress is True else progress or (lambda *_: None)
-            report(len(finished), episodes * len(named))
+            report(len(finished), episodes)
             playing = stack.enter_context(contextlib.closing(play.play(seeds, waiting=waiting)))
-            if tasks is not None:
-                stack.enter_context(_naming(tasks, results))
-            for one in playing:
+            for result in playing:
                 if file is not None:
-                    file.add(one)
-                finished[one.episode] = one
-                report(len(results) * episodes + len(finished), episodes * len(named))
-                if len(finished) == episodes and tasks is not None:
-                    now = time.monotonic()
-                    results[list(tasks)[len(results)]] = summarize(finished, now - began)
-                    finished, began = {}, now
-    return results if tasks is not None else summarize(finished, time.monotonic() - began)
-
-
-@contextlib.contextmanager
-def _naming(tasks: Iterable[str], results: Collection[str]) -> Iterator[None]:
-    """Add the name of the task that is played to an error."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"evaluate was playing the task {list(tasks)[len(results)]!r}")
-        raise
+                    file.add(result)
+                finished[result.episode] = result
+                report(len(finished), episodes)
+    return summarize(finished, time.monotonic() - began)
 
 
 class _Lines:
