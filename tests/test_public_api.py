@@ -28,7 +28,7 @@ PUBLIC = {
         "flatten_space", "from_description", "to_description", "unflatten",
     },
     "vecspaces.vector": {
-        "AsyncVectorEnv", "AutoresetMode", "Chunk", "RayVectorEnv", "Rollout", "Stats",
+        "AsyncVectorEnv", "AutoresetMode", "RayVectorEnv", "Rollout", "Stats",
         "SyncVectorEnv", "Transition", "VectorActionWrapper", "VectorEnv",
         "VectorObservationWrapper", "VectorRewardWrapper", "VectorWrapper", "infos_as_list",
         "utils",

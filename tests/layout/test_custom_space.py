@@ -149,7 +149,7 @@ def test_an_entry_of_fields_does_not_change_with_its_row() -> None:
     space = type("EntrySpace", (Space,), {"__eq__": lambda self, other: True})()
     describe.register(type(space), lambda space: Array(np.dtype([("x", "i4")]), ()))
     memory = create_shared_memory(space, 2)
-    read = memory.rows.item(0), memory.rows.items(0, 2)[0]
+    read = memory.rows.item(0), memory.rows.reader(0, 2)()[0]
     write_to_shared_memory(space, 0, np.array((7,), [("x", "i4")]), memory)
     assert [value["x"] for value in read] == [0, 0] and memory.rows.item(0)["x"] == 7
 

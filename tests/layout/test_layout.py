@@ -163,18 +163,18 @@ def test_every_way_to_write_and_read_gives_the_values(
     assert_same(rows.read(), batch)
     assert_same(rows.read(copy=True), batch)
     assert_same([rows.item(row) for row in range(n)], values)
-    assert_same(rows.items(low, n), values[low:])
+    assert_same(rows.reader(low, n)(), values[low:])
     # all rows at once, as a list or as a batch
     as_list, as_batch, travelled = like(rows), like(rows), like(rows)
-    empty = as_list.items(0, low)
+    empty = as_list.reader(0, low)()
     assert_identical(like(rows).read(), create_empty_array(rows.layout.space, n))
     as_list.writer(low, n)(values[low:])
-    assert_same(as_list.items(0, n), [*empty, *values[low:]])
+    assert_same(as_list.reader(0, n)(), [*empty, *values[low:]])
     as_batch.write_batch(batch)
     assert_same(as_batch.read(), batch)
     # by way of another process: in parts, and what spilled
     travelled.load(half, n, pickle.loads(pickle.dumps(rows.export(half, n))))
-    assert_same(travelled.items(half, n), values[half:])
+    assert_same(travelled.reader(half, n)(), values[half:])
     arena = Arena(rows.layout.size)
     (worker,), (caller,) = (rows.layout.bind(arena, spill=True) for _ in range(2))
     worker.writer(0, n)(values)
@@ -183,7 +183,7 @@ def test_every_way_to_write_and_read_gives_the_values(
         assert all(row in part for _, row, _ in spilled)
         caller.put_spilled(pickle.loads(pickle.dumps(spilled)))
     assert worker.take_spilled(0, n) == []
-    assert_same(caller.items(0, n), values)
+    assert_same(caller.reader(0, n)(), values)
 
 
 @given(written(), st.data())
@@ -197,7 +197,7 @@ def test_chosen_rows_are_read_written_and_copied(
     batch = batch_of(rows, [values[row] for row in chosen])
     assert_same(rows.read(at=at), batch)
     written_, copied = like(rows), like(rows)
-    empty = like(rows).items(0, n)
+    empty = like(rows).reader(0, n)()
     written_.write_batch(batch, at)
     copied.copy_rows(rows, at)
     for row in range(n):
@@ -218,7 +218,7 @@ def test_torn_rows_do_not_crash(recipe: Recipe, seed: int, byte: int) -> None:
         return
     arena.buffer[:] = torn if byte else 255
     rows.read()
-    rows.items(0, 2)
+    rows.reader(0, 2)()
 
 
 # --- the rows: views, copies, errors -------------------------------------------------------------
@@ -237,8 +237,8 @@ def test_arrays_are_live_views_or_copies() -> None:
 def test_values_of_rows_belong_to_who_asked() -> None:
     rows = bound(ROBOT, 2)
     rows.write(0, ROBOT.sample())
-    item, (first, _) = rows.item(0), rows.items(0, 2)
-    expected = rows.items(0, 1)[0]
+    item, (first, _) = rows.item(0), rows.reader(0, 2)()
+    expected = rows.reader(0, 1)()[0]
     rows.write(0, ROBOT.sample())
     assert_identical(item, expected)
     assert_identical(first, expected)
@@ -300,7 +300,7 @@ def test_what_has_another_dtype_or_container_is_cast() -> None:
     expected = rows.item(1)
     assert expected["mode"] == 3 and expected["buttons"][0].tolist() == [1] * 8
     rows.writer(0, 3)([right, {**right, **others}, right])
-    assert_identical(rows.items(0, 3), [right, expected, right])
+    assert_identical(rows.reader(0, 3)(), [right, expected, right])
 
 
 class Foreign:
@@ -357,4 +357,4 @@ def test_slots_and_layouts_in_one_arena_are_apart() -> None:
     for rows, values in written:
         rows.writer(0, 2)(values)
     for rows, values in written:
-        assert_identical(rows.items(0, 2), values)
+        assert_identical(rows.reader(0, 2)(), values)

@@ -33,7 +33,7 @@ def rows_of(space: Any, n: int = 3, **arguments: Any) -> Any:
 def test_texts_come_back_as_they_were(texts: list[str]) -> None:
     rows = rows_of(LONG)
     rows.write_batch(tuple(texts))
-    assert list(rows.read()) == rows.items(0, 3) == [rows.item(row) for row in range(3)] == texts
+    assert list(rows.read()) == rows.reader(0, 3)() == [rows.item(row) for row in range(3)] == texts
 
 
 @pytest.mark.parametrize("text", ["x" * 2**20, "\U0001f600" * 2**20, "\ud800" * 5000])

@@ -114,7 +114,7 @@ def test_an_environment_lives_in_one_thread(
         envs.send(np.zeros(5, int))
         envs.recv()
         envs.reset(options={"reset_mask": np.array([True] * 2 + [False] * 3)})
-        envs.step_chunk(np.zeros((5, 3), int))
+        envs.step(np.zeros(2, int), env_ids=[1, 2])
         envs.set_attr("extra", 1)
         envs.replace_envs([1], [factory])
         envs.reset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
@@ -162,10 +162,6 @@ class Layout:
         """Return a layout of n values only, in which those of variable size are spilled."""
         return self._arrange(self.space, self._node, n, 1, 0, offset)
 
-    def of_chunks(self, length: int) -> Layout:
-        """Return the layout of n rows of `length` arrays, placed as by `of_rows(n * length)`."""
-        return self._arrange(self.space, _repeated(self._node, length), self.n, 1, 0, 0)
-
     @property
     def has_variable(self) -> bool:
         """Whether a value has leaves of variable size."""
@@ -298,14 +294,6 @@ def _is_fixed(node: Node) -> bool:
     return isinstance(node, Array)
 
 
-def _repeated(node: Node, length: int) -> Node:
-    """Return the node of `length` values of a node; a batch has them along its second axis."""
-    if isinstance(node, Record):
-        return replace(node, children=tuple(_repeated(child, length) for child in node.children))
-    assert isinstance(node, Array)
-    return replace(node, shape=(length, *node.shape))
-
-
 def _unpack(name: str, packed: bytes, *numbers: int) -> Layout:
     """Rebuild the layout that `reduce_by` packed in another process."""
     try:
@@ -358,7 +346,7 @@ class Rows:
         return self._port.writer(low, high)
 
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
-        """Return a function that does the same as `items(low, high)` in less time."""
+        """Return a function that copies the values of rows `low` to `high`."""
         return self._port.reader(low, high)
 
     def batch_writer(self) -> Callable[[Any], None]:
@@ -380,10 +368,6 @@ class Rows:
         n = self.layout.n if at is None else len(row_numbers(at, self.layout.n))
         prepared = self._port.prepare(batch, n)
         put_all(self._blocks, slice(None) if at is None else at, prepared)
-
-    def items(self, low: int, high: int) -> list[Any]:
-        """Return copies of the values of rows `low` to `high`."""
-        return self._port.reader(low, high)()
 
     def copy_rows(self, source: Rows, at: Index) -> None:
         """Copy the rows `at` from another slot of the same layout, without decoding them."""

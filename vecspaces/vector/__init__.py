@@ -5,7 +5,6 @@ from __future__ import annotations
 from vecspaces.vector import utils
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.chunks import Chunk
 from vecspaces.vector.exchange.infos import infos_as_list
 from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.ray_vector_env import RayVectorEnv
@@ -23,7 +22,6 @@ from vecspaces.vector.vector_wrapper import (
 __all__ = [
     "AsyncVectorEnv",
     "AutoresetMode",
-    "Chunk",
     "RayVectorEnv",
     "Rollout",
     "Stats",

@@ -56,7 +56,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         buffers: The number of observation buffers. With `copy=False`, the observations of a step
             stay valid for the next `buffers - 1` steps, or one step fewer if `rollout_view` is
             called in between; a full `reset` writes the first buffer again. A `reset_mask`,
-            `step(env_ids=...)`, `send`, `send_reset` and `step_chunk` overwrite their rows in the
+            `step(env_ids=...)`, `send` and `send_reset` overwrite their rows in the
             current buffer, which the last step returned.
         variable_capacity: Bytes in shared memory per environment for values of variable size;
             larger ones go over the pipe. A Text with a large `max_length` has memory for its

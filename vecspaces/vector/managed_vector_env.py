@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, TypeAlias
 
 import numpy as np
@@ -21,7 +21,6 @@ from vecspaces.vector.agents import HasAgents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls
-from vecspaces.vector.chunks import Chunk, Chunks
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
 from vecspaces.vector.exchange.infos import Merger, Part
@@ -31,7 +30,6 @@ from vecspaces.vector.group.building import Agents, GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
 from vecspaces.vector.session.arguments import (
     Settings,
-    check_chunks,
     check_env_ids,
     plan_reset,
     rows_of,
@@ -86,7 +84,6 @@ class ManagedVectorEnv(
         )
         self._merger = Merger(self.num_envs)
         self._calls = Calls(self._session, backend)
-        self._chunks = Chunks(self._session, self._buffers, self._send_recv)
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:
         """Store the descriptions of the groups, and lay out the rows."""
@@ -302,83 +299,13 @@ class ManagedVectorEnv(
             timeout: The longest wait, in seconds; None: `step_timeout`.
 
         Returns:
-            What `step` returns, or the chunk, if a `step_chunk` is pending after a timeout or an
-            interrupt.
+            What `step` returns.
 
         Raises:
             NoAsyncCallError: No step is pending.
             StepTimeoutError: It took too long; the step stays pending.
         """
-        read: Callable[[int], Any] = self._read_step
-        if self._session.wait.op is Op.STEP_CHUNK:
-            read = self._read_chunk
-        result: ManagedStep[ObsType] = self._session.finish("step", "step_wait", timeout, read)
-        return result
-
-    def step_chunk(
-        self,
-        actions: Any,
-        infos: str = "last",
-        *,
-        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
-    ) -> Chunk:
-        """Take up to k actions in every environment, or in some, in one command.
-
-        An environment stops when its episode ends. In NEXT_STEP mode, the chunk after an end
-        resets the environment and takes no step; in SAME_STEP mode, the observation is that of the
-        reset. `step_timeout` bounds the whole chunk. An environment whose worker is restarted loses
-        its chunk: rewards and steps are 0, and it is truncated. If an environment has an attribute
-        `needs_observation`, it is False in all steps before the k-th: their observations are not
-        returned, unless they end the episode.
-
-        Args:
-            actions: A batch with one more axis: each leaf has shape `(num_envs, k, ...)`.
-            infos: `"last"` for the infos of each environment's last step, or of its reset; `"all"`
-                for the keys of the `info_space`, of all steps.
-            env_ids: The environments; None: all. The arrays then have one row per entry.
-
-        Returns:
-            The chunk, which consists of copies. With `copy=False`, it overwrites the last
-            observations.
-
-        Raises:
-            InvalidActionError: The actions do not fit; no environment was stepped.
-            ResetNeededError: An environment is finished (DISABLED mode) or broken, or no
-                environment was reset yet.
-            StepTimeoutError: It took longer than `step_timeout`; `step_wait` returns the chunk.
-            ValueError: The actions are not arrays of one size, an environment is a vector env, or
-                there is no `info_space` for `"all"`.
-
-        Example:
-            >>> from vecspaces import make_vec
-            >>> with make_vec("CartPole-v1", 2, backend="sync") as envs:
-            ...     _ = envs.reset(seed=0)
-            ...     chunk = envs.step_chunk(np.ones((2, 3), int))
-            ...     chunk.rewards.tolist(), chunk.steps.tolist()
-            ([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]], [3, 3])
-        """
-        session, call = self._session, "step_chunk"
-        try:
-            if session.state != IDLE or session.clock is not None:
-                session.check("step", call)
-            check_chunks(infos, self.info_space, self._settings, self._in_vector_envs)
-            rows = None if env_ids is None else check_env_ids(env_ids, self.num_envs)
-            chosen = range(self.num_envs) if rows is None else rows
-            if session.broken or session.replaced:
-                session.check_rows(chosen, call)
-            if self._mode is _DISABLED:
-                self._refuse_finished(slice(None) if rows is None else rows)
-            try:
-                payloads = self._chunks.write(actions, rows, infos == "all")
-            except Mismatch as error:
-                raise self._action_error(error, chosen, in_chunks=True) from None
-            if self._settings.validate:
-                self._check_actions(call, self._chunks.actions())
-            session.begin_chunk(call, chosen, payloads)
-            return session.finish("step", call, None, self._read_chunk)
-        except BaseException as error:
-            session.interrupt(error)
-            raise
+        return self._session.finish("step", "step_wait", timeout, self._read_step)
 
     def _begin_step(self, call: str, actions: Any) -> None:
         session = self._session
@@ -396,17 +323,14 @@ class ManagedVectorEnv(
             self._validate_actions(call, None)
         session.begin_step(call)
 
-    def _read_chunk(self, slot: int) -> Chunk:
-        return self._chunks.read(slot, self._read_step)
-
-    def _read_step(self, slot: int, copies: bool = False) -> ManagedStep[ObsType]:
-        buffers, copy = self._buffers, self.copy or copies
+    def _read_step(self, slot: int) -> ManagedStep[ObsType]:
+        buffers = self._buffers
         written = buffers.whole[slot]
         terminations = written.terminations.copy()
         truncations = written.truncations.copy()
         infos = self._merged_infos() if any(self._session.results.values()) else {}
         if buffers.infos:
-            buffers.infos[slot].read(infos, copy)
+            buffers.infos[slot].read(infos, self.copy)
         if self._notes_ends:
             ended = terminations | truncations
             self._session.finished[:] = ended
@@ -415,49 +339,39 @@ class ManagedVectorEnv(
             if self._mode is _SAME_STEP and ended.any():
                 buffers.add_finals(infos, np.arange(self.num_envs), ended)
         return (
-            buffers.observations[slot].read(copy),
+            buffers.observations[slot].read(self.copy),
             written.rewards.copy(),
             terminations,
             truncations,
             infos,
         )
 
-    def _action_error(
-        self, error: Mismatch, rows: Sequence[int] | None, in_chunks: bool = False
-    ) -> InvalidActionError:
+    def _action_error(self, error: Mismatch, rows: Sequence[int] | None) -> InvalidActionError:
         """Return the error for actions that do not fit; no environment was stepped."""
         finding = Mismatch(error.expected, error.found, error.path, name="actions")
         where: str = ""
         if error.row is not None:
             where = Message(" for {:envs}", [error.row if rows is None else rows[error.row]])
-        if in_chunks:
-            text = Message("a chunk holds k actions of {}", self.single_action_space)
-        else:
-            text = Message("a batch must fit action_space {}", self.action_space)
-        return InvalidActionError(Message("{}{}: {}", finding, where, text))
+        text = "{}{}: a batch must fit action_space {}"
+        return InvalidActionError(Message(text, finding, where, self.action_space))
 
     def _validate_actions(self, call: str, rows: Sequence[int] | None) -> None:
-        """Refuse written actions that are outside of the action space."""
-        written = self._buffers.actions
-        if rows is None and self.action_space.contains(written.read()):
-            return
-        chosen = range(self.num_envs) if rows is None else rows
-        self._check_actions(call, ((at, row, written.item(row)) for at, row in enumerate(chosen)))
-
-    def _check_actions(self, call: str, actions: Iterable[tuple[int, int, Any]]) -> None:
-        """Refuse actions, given with position and row, that are outside of the action space.
+        """Refuse written actions that are outside of the action space.
 
         Any action is accepted if the step begins an episode, since no environment gets it.
         """
+        written = self._buffers.actions
+        if rows is None and self.action_space.contains(written.read()):
+            return
         space = self.single_action_space
         ignored = {*self._session.workers.lost, *np.flatnonzero(self._session.gone).tolist()}
         if self._mode is AutoresetMode.NEXT_STEP:
             ignored.update(np.flatnonzero(self._session.finished).tolist())
-        for position, row, action in actions:
-            found = space.explain(action, name=f"actions[{position}]")
-            if found is not None and row not in ignored:
+        for position, row in enumerate(range(self.num_envs) if rows is None else rows):
+            mismatch = space.explain(written.item(row), name=f"actions[{position}]")
+            if mismatch is not None and row not in ignored:
                 message = "{}: {} for {:envs}: no environment was stepped; actions must lie in {}"
-                raise InvalidActionError(Message(message, call, found, [row], space))
+                raise InvalidActionError(Message(message, call, mismatch, [row], space))
 
     def _refuse_finished(self, rows: slice | Sequence[int]) -> None:
         """Raise if some rows are finished, for calls that take steps in DISABLED mode."""

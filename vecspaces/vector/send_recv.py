@@ -108,22 +108,14 @@ class SendRecv:
 
     def _read(self, rows: list[int]) -> Transition:
         """Gather the results of ready rows."""
-        self.own_infos = list(map(self._session.queue.ready.__getitem__, rows))
-        return self.read_rows(rows, np.array(rows, dtype=np.int64), self.own_infos)
-
-    def read_rows(
-        self, rows: list[int], at: npt.NDArray[np.int64], reported: Sequence[dict[str, Any]]
-    ) -> Transition:
-        """Gather what rows wrote into the current slot, and merge what else they reported.
-
-        `at` are the same rows.
-        """
-        infos: dict[str, Any] = {}
-        if any(reported):
-            given = {place: info for place, info in enumerate(reported) if info}
-            infos = merge([gather(given)], len(rows))
         buffers, session = self._buffers, self._session
         slot, queue = session.ring.current, session.queue
+        self.own_infos = list(map(queue.ready.__getitem__, rows))
+        infos: dict[str, Any] = {}
+        if any(self.own_infos):
+            given = {place: info for place, info in enumerate(self.own_infos) if info}
+            infos = merge([gather(given)], len(rows))
+        at = np.array(rows, dtype=np.int64)
         # Indexed twice, because one index for both takes three times as long.
         rewards = buffers.rewards[slot][at]
         terminations = buffers.terminations[slot][at]

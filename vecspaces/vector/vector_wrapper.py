@@ -6,7 +6,6 @@ A wrapper defines its transform once, in hooks that several calls share:
     in:   step, step_async, send                  ``_before_step``
     out:  step, step_wait, recv                   ``_after_step``, ``_after_recv``
     out:  reset, reset_wait                       ``_after_reset``
-    both: step_chunk                              ``_before_chunk``, ``_after_chunk``
     ============================================  ================================
 
 The wrapper keeps the result of the wrapped vector env until the hook has changed it. An interrupt
@@ -30,12 +29,10 @@ import numpy.typing as npt
 
 from vecspaces.errors import (
     AlreadyPendingCallError,
-    InvalidActionError,
     NoAsyncCallError,
 )
 from vecspaces.spaces import Dict, Space
 from vecspaces.typevars import TypeVar
-from vecspaces.vector.chunks import Chunk
 from vecspaces.vector.send_recv import Transition
 from vecspaces.vector.utils import batch_space, concatenate, iterate
 from vecspaces.vector.vector_env import ActType, ArrayType, ObsType, Seed, StepResult, VectorEnv
@@ -54,7 +51,6 @@ _RESET = ("reset",)
 _RESET_PARTS = ("reset_async", "reset_wait")
 _STREAM = ("send", "recv")
 _ROLLOUT = ("rollout_view",)
-_CHUNK = ("step_chunk",)
 _EVERY_STEP = (*_STEP, *_STEP_PARTS, *_RESET, *_RESET_PARTS)
 # Methods -> the methods whose overrides they would bypass if a class further up defines them.
 _GO_AROUND = {
@@ -64,10 +60,6 @@ _GO_AROUND = {
     _RESET_PARTS: _RESET,
     _STREAM: _EVERY_STEP,
     _ROLLOUT: _EVERY_STEP,
-    _CHUNK: (*_STEP, *_STEP_PARTS),
-    # A wrapper that changes steps must also define how it changes chunks.
-    ("_before_chunk",): ("_before_step",),
-    ("_after_chunk",): ("_after_step",),
 }
 
 
@@ -159,14 +151,6 @@ class VectorWrapper(
     def _after_recv(self, result: StepResult, env_ids: npt.NDArray[np.int64]) -> StepResult:
         """Change the five values of `recv`, which may also be those of a reset."""
         return self._after_step(result, env_ids)
-
-    def _before_chunk(self, actions: Any) -> Any:
-        """Change the actions of a chunk, each leaf of shape `(rows, k, ...)`."""
-        return actions
-
-    def _after_chunk(self, chunk: Chunk) -> Chunk:
-        """Change what a chunk returned."""
-        return chunk
 
     def _after_reset(
         self, observations: ObsType, infos: dict[str, Any], mask: Mask | None
@@ -342,26 +326,6 @@ class VectorWrapper(
         rollout: Rollout = self._wrapped.rollout_view()
         return rollout
 
-    def step_chunk(
-        self, actions: Any, infos: str = "last", *, env_ids: EnvIds | None = None
-    ) -> Chunk:
-        """Take up to k actions in every environment, or in some; see `SyncVectorEnv.step_chunk`.
-
-        Raises:
-            TypeError: The wrapper needs every step.
-        """
-        for methods in (_CHUNK, ("_before_chunk",), ("_after_chunk",)):
-            if methods in self._bypassed:
-                raise TypeError(
-                    f"step_chunk would go around {type(self).__name__}.{self._bypassed[methods]}, "
-                    "which sees every step: wrap each environment instead, in its env_fn, or call "
-                    "step_chunk of the wrapped vector env"
-                )
-        self._check_idle("step_chunk")
-        changed = self._before_chunk(actions)
-        self._kept = "step", self._wrapped.step_chunk(changed, infos, env_ids=env_ids), None
-        return self._end()  # type: ignore[return-value]  # a call here could lose it
-
     def _end(self) -> tuple[Any, ...]:
         """Change the stored result, and return it; until then, a wait can be repeated."""
         assert self._kept is not None
@@ -369,8 +333,6 @@ class VectorWrapper(
         changed: tuple[Any, ...]
         if call == "reset":
             changed = self._after_reset(result[0], result[1], rows)
-        elif isinstance(result, Chunk):  # `step_wait` may end an interrupted step_chunk
-            changed = self._after_chunk(result)
         else:
             changed = self._after_step(result, rows)
         self._kept = None  # no call after this: an interrupt in it would lose the result
@@ -502,10 +464,6 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
             infos = self._with_finals(infos, lambda batch, ended: self.observations(batch))
         return self.observations(observations), rewards, terminations, truncations, infos
 
-    def _after_chunk(self, chunk: Chunk) -> Chunk:
-        changed = self._after_step((*chunk[:4], chunk.infos), None)
-        return chunk._replace(observations=changed[0], infos=changed[4])
-
     def observations(self, observations: ObsType) -> WrapperObsType:
         """Change a batch of observations.
 
@@ -529,20 +487,6 @@ class VectorActionWrapper(VectorWrapper[ObsType, WrapperActType, ObsType, ActTyp
     def _before_step(self, actions: WrapperActType) -> ActType:
         return self.actions(actions)
 
-    def _before_chunk(self, actions: Any) -> Any:
-        shapes: set[tuple[int, ...]] = set()
-        _map_leaves(actions, lambda leaf: shapes.add(leaf.shape[:2]))
-        if len(shapes) != 1 or len(min(shapes)) < 2:
-            raise InvalidActionError(
-                "step_chunk: expected actions of shape (rows, k, ...) in every leaf, found "
-                f"{' and '.join(map(str, sorted(shapes)))}"
-            )
-        # As a batch of rows x k rows.
-        (shape,) = shapes
-        rows = _map_leaves(actions, lambda leaf: leaf.reshape(-1, *leaf.shape[2:]))
-        changed = self.actions(rows)
-        return _map_leaves(changed, lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]))
-
     def actions(self, actions: WrapperActType) -> ActType:
         """Change a batch of actions.
 
@@ -564,12 +508,6 @@ class VectorRewardWrapper(VectorWrapper[ObsType, ActType, ObsType, ActType, Arra
         observations, rewards, terminations, truncations, infos = result
         return observations, self.rewards(rewards), terminations, truncations, infos
 
-    def _after_chunk(self, chunk: Chunk) -> Chunk:
-        taken = np.arange(chunk.rewards.shape[1]) < chunk.steps[:, None]
-        rewards, own = np.zeros_like(chunk.rewards), cast("ArrayType", chunk.rewards[taken])
-        rewards[taken] = np.asarray(self.rewards(own))
-        return chunk._replace(rewards=rewards)
-
     def rewards(self, rewards: ArrayType) -> ArrayType:
         """Change a batch of rewards.
 
@@ -588,15 +526,6 @@ def check_vector_env(env: Any) -> Any:
     if not isinstance(env, VectorEnv):
         raise TypeError(f"env must be a vecspaces.vector.VectorEnv, found {type(env).__name__}")
     return env
-
-
-def _map_leaves(batch: Any, change: Callable[[npt.NDArray[Any]], Any]) -> Any:
-    """Change each array of a batch, and keep the nesting."""
-    if isinstance(batch, Mapping):
-        return {key: _map_leaves(part, change) for key, part in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(_map_leaves(part, change) for part in batch)
-    return change(np.asarray(batch))
 
 
 def as_rows(env_ids: EnvIds) -> npt.NDArray[Any]:

@@ -281,7 +281,7 @@ def test_the_callers_time_is_divided(clock: Clock, monkeypatch: pytest.MonkeyPat
         clone.close()
 
 
-@pytest.mark.parametrize("way", ["step", "stream", "chunk"])
+@pytest.mark.parametrize("way", ["step", "stream"])
 def test_waits_for_workers_are_apart(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -303,8 +303,6 @@ def test_waits_for_workers_are_apart(
             clock.now += 2_000_000
             if way == "step":
                 envs.step([0] * 4)
-            elif way == "chunk":
-                envs.step_chunk(np.zeros((4, 3), int))
             else:
                 envs.send([0] * 4)
                 clock.now += 2_000_000

@@ -158,7 +158,7 @@ def test_what_another_process_writes_is_read_and_outlives_it(method: str) -> Non
     writer.join(60)
     assert writer.exitcode == -signal.SIGKILL
     writer.close()
-    assert_identical(memory.rows.items(0, 3), [untouched, value, untouched])
+    assert_identical(memory.rows.reader(0, 3)(), [untouched, value, untouched])
     # Only the semaphores that multiprocessing itself may keep could be here, and none is.
     assert made_here(shared_memory() - before) == set()
 

@@ -16,7 +16,6 @@ from vecspaces.layout.packing import Dumps, dumping_by
 from vecspaces.log import log
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Dict, Space
-from vecspaces.vector.exchange.chunk_rows import SHARED_STEPS, ChunkRows, size_of_chunks
 from vecspaces.vector.exchange.info_space import InfoLayout, InfoRows, objects_of
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.positions import POSITION_SHAPE, Positions
@@ -86,7 +85,6 @@ class BufferPlan:
         if has_threads:  # the thread that is busy with a row, or 0, and since when
             place("busy", "i8", num_envs, 2)
         place("steps", "i8", num_workers)
-        place("length", "i8", 1)  # of the last chunks
         place("words", "i8", num_workers, ALIGNMENT // 8)
         place("positions", "i8", num_envs, *POSITION_SHAPE)
         if stats:
@@ -104,12 +102,6 @@ class BufferPlan:
     def slots(self) -> int:
         """The length of the ring of observations."""
         return self.observations.slots
-
-    @property
-    def shared_size(self) -> int:
-        """The size of an arena with memory for chunks behind the rows, in bytes."""
-        room = size_of_chunks(self.actions, SHARED_STEPS) if self.actions.fixed else 0
-        return self.size + room
 
     @property
     def has_variable(self) -> bool:
@@ -161,7 +153,6 @@ class Buffers:
         self.terminations: npt.NDArray[np.bool_] = views["terminations"]
         self.truncations: npt.NDArray[np.bool_] = views["truncations"]
         self.progress: npt.NDArray[np.int64] = views["progress"]
-        self._length: Any = views["length"].data
         # For each worker: its commands without messages, and its answers.
         self.words: npt.NDArray[np.int64] = views["words"]
         #: By row, if environments step at the same time: replaces `progress`.
@@ -172,34 +163,6 @@ class Buffers:
         if "env_counters" in views:
             self.counters = views["env_counters"], views["worker_counters"]
         self.whole = [self.slice(slot, 0, plan.num_envs) for slot in range(plan.slots)]
-        self._chunk: ChunkRows | None = None
-
-    def chunk(self, length: int) -> ChunkRows:
-        """Return the memory of chunks of this length, often that of the last ones."""
-        chunk = self._chunk
-        if chunk is None or chunk.length != length:
-            room = self.arena.buffer[self.plan.size :]
-            chunk = self._chunk = ChunkRows(self.plan.actions, length, room)
-            self._length[0] = length
-        return chunk
-
-    def chunk_of(self, payload: Any) -> tuple[Sequence[int] | None, ChunkRows, bool]:
-        """Return the rows of a chunk (None: all), its memory, and whether infos are kept.
-
-        Without a payload, it has all rows, and its length is in shared memory.
-        """
-        rows, length, keeps_infos = payload or (None, self._length[0], False)
-        return rows, self.chunk(length), keeps_infos
-
-    def is_shared(self, op: Op) -> bool:
-        """Whether other processes share the memory of the last command of this kind."""
-        if op is Op.STEP_CHUNK and self._chunk is not None:
-            return self._chunk.is_shared
-        return self.arena.handle is not None
-
-    def actions_of(self, op: Op, payload: Any) -> Rows:
-        """Return the place of the actions of a command with this payload."""
-        return self.chunk_of(payload)[1].actions if op is Op.STEP_CHUNK else self.actions
 
     def slice(self, slot: int, low: int, high: int) -> Slice:
         """Bind rows `low` to `high` of a slot."""
@@ -296,8 +259,6 @@ class Buffers:
         those of the last step stay.
         """
         exported, arrays = [], self._scalars(slot)
-        if op is not Op.STEP_CHUNK:
-            arrays = arrays[:3]
         for low, high in _runs(rows):
             numbers, written = [], self._written(slot)
             if op is not Op.RESET:
@@ -319,9 +280,8 @@ class Buffers:
                 array[low:high] = values
 
     def _scalars(self, slot: int) -> list[npt.NDArray[Any]]:
-        """Return the further results of a step, and the results of the last chunk."""
-        own = [self.rewards[slot], self.terminations[slot], self.truncations[slot]]
-        return own if self._chunk is None else [*own, self._chunk.rewards, self._chunk.steps]
+        """Return the further results of a step."""
+        return [self.rewards[slot], self.terminations[slot], self.truncations[slot]]
 
 
 def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:

@@ -31,8 +31,7 @@ class Op(IntEnum):
     STATS = 8
     CLOSE = 9
     REPLACE = 10
-    STEP_CHUNK = 11
-    GIVE_UP = 12
+    GIVE_UP = 11
     # worker to caller
     BUILT = 16
     BOUND = 17
@@ -50,7 +49,7 @@ class Op(IntEnum):
 
 
 #: The commands that take actions, and those that write rows.
-STEPS = (Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK)
+STEPS = (Op.STEP, Op.STEP_ROWS)
 WRITES = (*STEPS, Op.RESET)
 
 # One message is this header and then its payload. A reply carries the sequence number of its

@@ -60,11 +60,11 @@ class Positions:
         numbers[at + _BEGAN] = self.steps[worker]
         numbers[at + _COUNT] += 1
 
-    def step(self, rows: Sequence[int], count: int = 1) -> None:
+    def step(self, rows: Sequence[int]) -> None:
         """Note that some rows step, and others of their worker do not."""
         began = self._began
         for row in rows:
-            began[row] -= count
+            began[row] -= 1
 
     def place(self, worker: int, row: int) -> Place:
         """Return the position of the environment that a worker is busy with."""

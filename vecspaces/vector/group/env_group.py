@@ -11,7 +11,6 @@ import dataclasses
 import gc
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -202,8 +201,6 @@ class EnvGroup:
             return self.call(*payload)
         if op is Op.SET_ATTR:
             return self.set_attr(*payload)
-        if op is Op.STEP_CHUNK:
-            return self.step_chunk(slot, payload)
         if op is Op.REPLACE:
             return self.replace(payload)
         if op is Op.STATS:
@@ -254,31 +251,23 @@ class EnvGroup:
             self._member_of[part[0]].begin({row: starts[row] for row in part})
         return make_written((_without(rows, failures) if failures else rows, [], failures))
 
-    def step(
-        self,
-        slot: int,
-        rows: Sequence[int] | None = None,
-        take: Callable[[Note | None], Part] | None = None,
-    ) -> Written:
+    def step(self, slot: int, rows: Sequence[int] | None = None) -> Written:
         """Step all environments, or those of `rows`, with the actions in their rows.
 
         A vector env has all of its rows in `rows`, or none. A failure in a step of all is raised;
-        in a step of `rows`, failures are reported beside the results of the others. `take` is
-        another way to step them.
+        in a step of `rows`, failures are reported beside the results of the others.
         """
         timings = self._timings
         note = None if timings is None else timings.start()
         failures: Failures = []
         parts: list[list[int]] = []
-        if rows is not None and take is None:
+        if rows is not None:
             self._buffers.positions.step(rows)
             parts = self._by_member(rows)
             # Rows of one vector env answer together: `recv` must not return a part of them.
             rows = [row for part in parts for row in part]
         try:
-            if take is not None:
-                infos = [part for part in (take(note),) if part]
-            elif rows is not None:
+            if rows is not None:
                 infos = self._step_some(slot, parts, note, failures)
             elif self._plain_steps is not None:
                 infos = self._plain_steps.step(slot, note)
@@ -303,19 +292,6 @@ class EnvGroup:
         if rows is None:
             return make_written((self._nothing.rows, infos, ())) if infos else self._nothing
         return make_written((_without(rows, failures) if failures else rows, infos, failures))
-
-    def step_chunk(self, slot: int, payload: Any) -> Written:
-        """Take chunks of all rows or some, each until its episode ends."""
-        # The only member, because chunks are refused if an environment is a vector env.
-        (envs,) = self._members
-        assert isinstance(envs, SingleEnvs)
-        rows, chunk, keeps_infos = self._buffers.chunk_of(payload)
-        # Counted before the steps: a position that is read meanwhile is that of the last step.
-        if rows is None:
-            self._buffers.positions.steps[self._worker] += chunk.length
-        else:
-            self._buffers.positions.step(rows, chunk.length)
-        return self.step(slot, rows, partial(envs.step_chunk, slot, rows, chunk, keeps_infos))
 
     def _step_some(
         self, slot: int, rows: list[list[int]], note: Note | None, failures: Failures

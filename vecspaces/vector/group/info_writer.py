@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.checks import RAISED, show_keys, show_path, show_value
+from vecspaces.checks import show_keys, show_path, show_value
 from vecspaces.errors import InvalidInfoError
 from vecspaces.layout import Mismatch
-from vecspaces.memory import Arena
 from vecspaces.spaces import Space
-from vecspaces.vector.exchange.info_space import BoundKey, InfoLayout, InfoRows
-from vecspaces.vector.exchange.infos import Column, Columns, InfosByRow, columns_of, to_plain
-from vecspaces.vector.group.form import InvalidResult, as_info, failed
+from vecspaces.vector.exchange.info_space import BoundKey, InfoRows
+from vecspaces.vector.exchange.infos import Column, Columns, InfosByRow
+from vecspaces.vector.group.form import InvalidResult
 from vecspaces.vector.utils import batch_space
 
 _DICT = {dict}
@@ -270,30 +269,3 @@ class InfoWriter:
                 expected = f"a dict, with keys among {show_keys(self._names[key.number])}"
                 raise key.mismatch(Mismatch(expected, show_value(value), row=row))
         return list(map(dict, values))
-
-
-class StepInfos:
-    """The declared infos of all steps of a chunk of `rows`, each of up to `length` steps."""
-
-    def __init__(self, layout: InfoLayout, rows: range, length: int, validate: bool) -> None:
-        own = layout.of_rows(len(rows) * length)
-        (self._steps,) = own.bind(Arena(own.end))
-        self._writer = InfoWriter(self._steps, 0, own.n, validate)
-        self._length, self._rows = length, rows
-
-    def write(self, row: int, step: int, info: Any) -> None:
-        """Keep the info of a step of a row."""
-        number = (row - self._rows.start) * self._length + step
-        try:
-            self._writer.write(InfosByRow({number: as_info(info)}), [number])
-        except RAISED as error:
-            if isinstance(error, (Mismatch, InvalidResult)):
-                error.row = None  # here the number of a step
-            raise failed(error, (row,), "step") from None
-
-    def read(self) -> Any:
-        """Return what is kept as columns over the steps of all rows, ready to be sent."""
-        found: dict[str, Any] = {}
-        self._steps.read(found, copy=True)
-        first = self._rows.start * self._length
-        return to_plain(columns_of(found, len(self._steps.presence), first))

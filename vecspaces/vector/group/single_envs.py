@@ -7,34 +7,27 @@ worker. The loop therefore has no conditions.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
-
-import numpy as np
 
 from vecspaces.checks import RAISED
 from vecspaces.spaces import Space
 from vecspaces.vector.agents import end_agents
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.exchange.chunk_rows import ALL_INFOS, ChunkRows
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import InfosByRow, Part, snapshot
 from vecspaces.vector.exchange.messages import Restart, Starts
-from vecspaces.vector.group.attributes import Call, call_env, get_attribute, set_attribute
+from vecspaces.vector.group.attributes import Call, call_env, set_attribute
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import (
     as_info,
-    as_reward,
     failed,
     is_own,
     unpack_reset,
     wrong_form,
 )
-from vecspaces.vector.group.info_writer import StepInfos
 from vecspaces.vector.group.members import Failures, Member, Note, Views, reset_arguments
 from vecspaces.vector.group.slot_writer import SlotWriter, ValidatedSlotWriter
 from vecspaces.vector.group.threads import Guarded
@@ -49,7 +42,7 @@ EnvStep = tuple[Any, Any, Any, Any, Any]
 class SingleEnvs(Member):
     """A run of single environments, and their rows."""
 
-    _OF_VIEWS = (*Member._OF_VIEWS, "_slots", "_take_actions", "_begin_position", "_lookers")
+    _OF_VIEWS = (*Member._OF_VIEWS, "_slots", "_take_actions", "_begin_position")
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         super().__init__(built, mode, validate)
@@ -67,9 +60,6 @@ class SingleEnvs(Member):
         self._seeds: dict[int, int | None] = {}
         # The ends of episodes in the step that runs: row, terminated, truncated.
         self._ended: list[tuple[int, bool, bool]] = []
-        # By row, the environments with `needs_observation`, found by the first chunk. This is no
-        # `cached_property`, because a `__dict__` makes all attributes of an object slower.
-        self._lookers: dict[int, Any] | None = None
 
     def bind(self, views: Views, restart: Restart) -> None:
         """Begin again with these rows."""
@@ -101,7 +91,6 @@ class SingleEnvs(Member):
         ]
         self._take_actions = buffers.actions.reader(self.rows.start, self.rows.stop)
         self._begin_position = partial(buffers.positions.begin, views.worker)
-        self._lookers = None
 
     @property
     def _targets(self) -> Sequence[int | slice]:
@@ -298,115 +287,6 @@ class SingleEnvs(Member):
                 infos = InfosByRow({one: infos[one] for one in infos if one not in gone})
                 ended[:] = [one for one in ended if one[0] not in gone]
 
-    def step_chunk(
-        self,
-        slot: int,
-        rows: Sequence[int] | None,
-        chunk: ChunkRows,
-        keeps_infos: bool,
-        note: Note | None,
-    ) -> Part:
-        """Take the chunks of all rows (None) or some, each until its episode ends.
-
-        `keeps_infos`: the info of the first row holds what the info_space declares of all steps.
-        """
-        low, length, progress = self.rows.start, chunk.length, self._views.progress
-        chosen: Sequence[int] = self.rows if rows is None else rows
-        envs, steppers, read = self._envs, self._steppers, chunk.single_actions.items
-        actions: Iterable[Any]
-        if rows is None:
-            every = iter(read(low * length, self.rows.stop * length))
-            actions = zip(*[every] * length, strict=True)
-        else:
-            envs = [self._envs[row - low] for row in rows]
-            steppers = [self._steppers[row - low] for row in rows]
-            actions = [read(row * length, (row + 1) * length) for row in rows]
-        steps = [env.step_alone for env in envs] if self._validate else [env.step for env in envs]
-        unseen: dict[int, Generator[Any]] = {}
-        lookers = self._lookers
-        if lookers is None:
-            lookers = self._lookers = self._find_lookers()
-        if lookers:
-            by_row = dict(zip(chosen, actions, strict=True))
-            known = lookers.keys() & by_row.keys()
-            unseen = {row: _unseen(lookers[row], by_row[row]) for row in known}
-            actions = (by_row | unseen).values()
-        kept, declared = None, self._views.buffers.plan.infos
-        if keeps_infos and declared is not None:
-            kept = StepInfos(declared, self.rows, length, self._validate)
-        if self._in_place is not None:
-            self._turn_to(slot, rows, "step")
-        pairs: Iterator[Any] = zip(chosen, steppers, envs, steps, actions)  # noqa: B905
-        if note is not None:
-            pairs = _noting(pairs, note)
-        observations: list[Any] = []
-        rewards: list[Any] = []  # `length` of each row
-        missing: dict[int, int] = {}
-        infos = InfosByRow()
-        ended = self._ended = []
-        row = -1
-        try:
-            for row, stepper, env, step, own in pairs:
-                progress[0] = row
-                if stepper is not env:  # it begins an episode, or reports a lost one
-                    observation, _, terminated, truncated, info = stepper.step(None)
-                    missing[row] = length
-                else:
-                    for action in own:
-                        try:
-                            result = step(action)
-                        except RAISED as error:
-                            # As in `step`.
-                            raise Failure.of(error, (row,), "step") from None
-                        try:
-                            observation, reward, terminated, truncated, info = result
-                            rewards.append(reward)
-                            if kept is not None:
-                                kept.write(row, (len(rewards) - 1) % length, info)
-                            if terminated or truncated:
-                                break
-                        except (TypeError, ValueError) as error:
-                            raise wrong_form(error, "step") from None
-                    if terminated or truncated:
-                        missing[row] = -len(rewards) % length
-                        if row in unseen:
-                            unseen[row].close()  # a reset follows, whose observation is returned
-                        ended.append((row, bool(terminated), bool(truncated)))
-                        observation, info = self._end(row, observation, info)
-                if row in missing:
-                    rewards += [0.0] * missing[row]
-                if info.__class__ is not dict:
-                    info = as_info(info)
-                observations.append(observation)
-                if info:
-                    infos[row] = info
-            row = -1
-            last = rewards[length - 1 :: length]
-            infos = self._slots[slot].write(rows, observations, last, ended, infos)
-            try:
-                chunk.write_results(chosen, rewards, missing)
-            except struct.error:  # a number for NumPy only, or no number
-                names = np.repeat(chosen, length).tolist()
-                chunk.write_results(chosen, list(map(as_reward, rewards, names)), missing)
-        except RAISED as error:
-            raise failed(error, (row,) if row >= 0 else chosen, "step") from None
-        finally:
-            for each in unseen.values():
-                each.close()
-        if kept is not None and chosen:
-            first = chosen[0]
-            infos[first] = {**infos.get(first, {}), ALL_INFOS: kept.read()}
-        return infos
-
-    def _find_lookers(self) -> dict[int, Any]:
-        """Return, by row, the environments with an attribute `needs_observation`."""
-        found: dict[int, Any] = {}
-        for row, built in zip(self.rows, self.built, strict=True):
-            with suppress(*RAISED):  # whatever a foreign attribute raises
-                get_attribute(built.env, "needs_observation")
-                found[row] = built.env
-        return found
-
     # ------------------------------------------------------------------ lost episodes
 
     def _restarted(self, row: int) -> dict[str, Any]:
@@ -456,16 +336,6 @@ class SingleEnvs(Member):
             return do(self.built[row - self.rows.start].env, *args)
         except RAISED as error:
             raise failed(error, (row,), command) from None
-
-
-def _unseen(env: Any, actions: Sequence[Any]) -> Generator[Any]:
-    """Yield actions; `needs_observation` of an environment is False for all but the last."""
-    set_attribute(env, "needs_observation", len(actions) == 1)
-    try:
-        yield from actions[:-1]
-    finally:  # also if the episode ends, or a step fails
-        set_attribute(env, "needs_observation", True)
-    yield actions[-1]
 
 
 def _noting(items: Iterable[Any], note: Note) -> Iterator[Any]:

@@ -318,10 +318,6 @@ class ThreadedGroup(EnvGroup):
             name, values = payload
             parts = self._envs_of(values)
             return [(env, (name, {row: values[row] for row in part})) for env, part in parts]
-        if op is Op.STEP_CHUNK:
-            rows, chunk, keeps_infos = self._buffers.chunk_of(payload)
-            rows = range(self.low, self.high) if rows is None else rows
-            return [(env, (part, chunk.length, keeps_infos)) for env, part in self._envs_of(rows)]
         rows, *rest = payload
         parts = self._envs_of(rows)
         if op is Op.STEP_ROWS:

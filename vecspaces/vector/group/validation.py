@@ -192,14 +192,6 @@ class Validated(_Validating):
         self._raise(find_in_info(info), self._rows[0])
         return parts
 
-    def step_alone(self, action: Any) -> Any:
-        """Take an action, and check the observation separately from those of other rows."""
-        dtype, self._dtype = self._dtype, None
-        try:
-            return self.step(action)
-        finally:
-            self._dtype = dtype
-
 
 class ValidatedVector(_Validating):
     """Resets and steps a vector env; raises if one of its rows is invalid."""

@@ -219,22 +219,3 @@ def check_env_ids(env_ids: Any, num_envs: int) -> list[int]:
     if len(set(ids)) < len(ids):
         raise ValueError(f"env_ids must name each environment once, found {ids}")
     return ids
-
-
-def check_chunks(
-    infos: str, info_space: Dict[Any] | None, settings: Settings, in_vector_envs: Sequence[int]
-) -> None:
-    """Refuse a `step_chunk` of undeclared infos, with recycling, or of rows that step together."""
-    if infos not in ("last", "all"):
-        raise ValueError(f"infos: expected 'last' or 'all', found {infos!r}")
-    if infos == "all" and info_space is None:
-        raise ValueError("infos='all' returns what an info_space declares; there is none")
-    if settings.recycles:
-        raise ValueError(
-            "step_chunk: recycle_after and recycle_memory replace workers between two steps, and "
-            "an episode may end inside a chunk: use step"
-        )
-    if in_vector_envs:
-        text = "step_chunk: {:envs} are rows of vector envs, which step together and so cannot "
-        text += "stop each at the end of its episode: use step"
-        raise ValueError(Message(text, in_vector_envs))

@@ -76,8 +76,8 @@ class SlotRing:
             raise ValueError("rollout_view() needs buffers=T + 1 for rollouts of T steps, found 1")
         if self.is_mixed:
             raise ValueError(
-                "rollout_view() needs single steps of all environments together, but some were "
-                "stepped alone (env_ids, send) or in chunks since reset or the last rollout_view"
+                "rollout_view() needs steps of all environments together, but some were "
+                "stepped alone (env_ids, send) since reset or the last rollout_view"
             )
         if self.steps != expected:
             raise ValueError(

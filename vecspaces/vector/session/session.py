@@ -44,7 +44,7 @@ from vecspaces.vector.session.workers import Workers
 
 T = TypeVar("T")
 
-_DONE, _PART, _STEP, _STEP_ROWS, _CHUNK = Op.DONE, Op.PART, Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK
+_DONE, _PART, _STEP, _STEP_ROWS = Op.DONE, Op.PART, Op.STEP, Op.STEP_ROWS
 IDLE = State()
 _STEPPING, _STREAMING, _CLOSED = State("step"), State("send"), State(closed=True)
 
@@ -199,8 +199,6 @@ class Session:
         self._slot, self._steps = slot, steps
         try:
             self._backend.submit(op, slot, self.wait.number, payloads)
-            if op is _CHUNK:
-                self.ring.is_mixed = True
             if self.state.closed:
                 self._check_open()
             if state.pending != "call":
@@ -270,14 +268,6 @@ class Session:
             due = self.recycling.due_in_step(range(len(self.finished)), self.finished)
             self._replace_planned(due)
         self._begin(_STEPPING, call, _STEP, slot, ring.steps + 1, self.everyone)
-
-    def begin_chunk(self, call: str, rows: Sequence[int], payloads: Mapping[int, Any]) -> None:
-        """Send chunks of actions; their results overwrite the rows of the current slot."""
-        ring, queue = self.ring, self.queue
-        if queue.ready:
-            queue.ready, queue.fresh = queue.without(rows)
-        self._keep_known(rows)
-        self._begin(_STEPPING, call, _CHUNK, ring.current, ring.steps, payloads)
 
     def end_rollout(self) -> Rollout:
         """Return the steps of a complete rollout; the next step begins another."""
@@ -403,7 +393,7 @@ class Session:
 
     @property
     def parts(self) -> list[Part]:
-        """The infos in the replies to the last reset, step or chunk."""
+        """The infos in the replies to the last reset or step."""
         return [part for infos in self.results.values() for part in infos or ()]
 
     def finish(self, command: str, call: str, timeout: float | None, read: Callable[[int], T]) -> T:
@@ -603,12 +593,11 @@ class Session:
 
     def _complete(self, worker: int, payload: Any) -> Any:
         """Return the payload of a reply, with what is known here, and note what it reports."""
-        op, ring = self.wait.op, self.ring
+        op = self.wait.op
         if self.recycling is not None and op is _STEP:
             payload = self.recycling.join_last(worker, payload)
-        if self.workers.lost and payload and op in (_STEP, _CHUNK):
-            known = ring.current if op is _STEP else ring.after[ring.current]
-            self._show_known(self._slot, known, payload)
+        if self.workers.lost and payload and op is _STEP:
+            self._show_known(self._slot, self.ring.current, payload)
         elif payload and op is Op.REPLACE:
             self._note_replaced(worker, payload)
         return payload

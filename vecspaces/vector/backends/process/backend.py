@@ -256,7 +256,7 @@ class ProcessBackend(RemoteBackend):
         with uninterrupted():
             if self._shared_memory:
                 file = os.dup(self._shared[0]) if self._shared else None
-                self._arena = Arena.shared(plan.shared_size, file)
+                self._arena = Arena.shared(plan.size, file)
                 forking.withhold(self._arena)
             buffers = Buffers(plan, self._arena, self._pickling.dumps)
             is_plain = self._shared_memory and not plan.actions.has_variable
@@ -324,8 +324,8 @@ class ProcessBackend(RemoteBackend):
                 rows, exported, spilled = self.slices[worker], None, None
                 # A pool sends row by row: actions that always fit are not looked for each time.
                 if op in STEPS and not (self._steps.is_plain and op is _STEP_ROWS):
-                    actions = self.buffers.actions_of(op, payload)
-                    if self.buffers.is_shared(op):
+                    actions = self.buffers.actions
+                    if self.buffers.arena.handle is not None:
                         spilled = actions.take_spilled(rows.start, rows.stop) or None
                         self.buffers.note_spilled(actions, spilled or [])
                     else:

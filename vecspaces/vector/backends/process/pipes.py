@@ -21,7 +21,7 @@ from vecspaces.vector.exchange.messages import HEADER, Op
 #: Packs a command for some workers.
 Pack = Callable[[Op, int, int, int, Mapping[int, Any]], list[bytes]]
 
-_STEP, _CHUNK = Op.STEP, Op.STEP_CHUNK
+_STEP = Op.STEP
 
 
 @dataclass(eq=False)
@@ -83,8 +83,7 @@ class Pipes(Poller):
         self, op: Op, way: int, slot: int, seq: int, payloads: Mapping[int, Any], pack: Pack
     ) -> None:
         """Send a command, after all of it is packed."""
-        is_bare = op is _STEP or (op is _CHUNK and not any(payloads.values()))
-        if is_bare and self.is_plain:
+        if op is _STEP and self.is_plain:
             frames = [HEADER.pack(op, way, slot, seq, 0)] * len(payloads)
         else:
             frames = pack(op, way, slot, seq, payloads)

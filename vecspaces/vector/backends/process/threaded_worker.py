@@ -54,7 +54,7 @@ class ThreadedWorker(Worker):
         low = self._group.low
         for row in arguments[0] if op is Op.STEP_ROWS else range(low, self._group.high):
             parts = [part[row - low : row - low + 1] for part in actions]
-            self._buffers.actions_of(op, arguments).load(row, row + 1, parts)
+            self._buffers.actions.load(row, row + 1, parts)
 
     def _report(self) -> bool:
         """Reply to commands that have ended; return whether the caller is there."""

@@ -37,7 +37,7 @@ _LOOK_MILLISECONDS = 250
 # A report takes worker and caller about 100 us together, so results of cheap environments are sent
 # together; those of slower ones only if the caller waits for several rows at once.
 _PART_SECONDS, _LONGEST_PART_SECONDS = 100e-6, 5e-3
-_CLOSE, _DONE, _STEP, _STEP_ROWS, _CHUNK = Op.CLOSE, Op.DONE, Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK
+_CLOSE, _DONE, _STEP, _STEP_ROWS = Op.CLOSE, Op.DONE, Op.STEP, Op.STEP_ROWS
 _LEAST_PACE = 1e-7  # a clock may be constant for some time
 
 
@@ -127,7 +127,7 @@ class Worker:
         line = channel.line
         handle = os.dup(line.shared[0]) if line.shared else tag
         forking.close(*line.shared[:1])
-        arena = None if handle is None else Arena.attach(handle, plan.shared_size)
+        arena = None if handle is None else Arena.attach(handle, plan.size)
         if arena is not None:
             forking.withhold(arena)
         self._buffers = Buffers(plan, arena)
@@ -169,8 +169,7 @@ class Worker:
                 if op is _STEP:
                     steps[index] += 1
                 result = group.execute(op, slot, payload)
-                suffices = isinstance(result, Written) and self._rows_suffice and not result.infos
-                if suffices and (op is not _CHUNK or self._buffers.is_shared(op)):
+                if isinstance(result, Written) and self._rows_suffice and not result.infos:
                     reply = HEADER.pack(_DONE, 0, slot, seq, 0)
                 else:
                     reply = self._pack_result(Op.DONE, slot, seq, result, op)
@@ -207,9 +206,9 @@ class Worker:
             left = len(parts) - at
             count = math.ceil(left / max(1, round(left / most)))  # so that no small rest is left
             together = parts[at : at + count]
-            chunk = [row for part in together for row in part]
+            chosen = [row for part in together for row in part]
             began = time.perf_counter()
-            written = self._group.step(slot, chunk)
+            written = self._group.step(slot, chosen)
             took = time.perf_counter() - began
             self._pace = max(took / len(together), self._pace / 2, _LEAST_PACE)
             at += count
@@ -226,8 +225,7 @@ class Worker:
 
     def _load(self, op: Op, arguments: Any, actions: Any) -> None:
         """Write actions of all of the group's rows."""
-        where = self._buffers.actions_of(op, arguments)
-        where.load(self._group.low, self._group.high, actions)
+        self._buffers.actions.load(self._group.low, self._group.high, actions)
 
     def _attach(self, op: Op, slot: int, written: Written) -> Any:
         """Add to the infos of rows the values that did not fit into shared memory."""
@@ -237,7 +235,7 @@ class Worker:
 
     def _take_outside(self, op: Op, slot: int, rows: Sequence[int]) -> tuple[Any, Any]:
         """Return the values that are not in shared memory: too large ones, or all of rows."""
-        if not self._buffers.is_shared(op):
+        if self._buffers.arena.handle is None:
             return None, self._buffers.export(slot, rows, op)
         if not self._may_spill:
             return None, None

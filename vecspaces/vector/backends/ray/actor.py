@@ -67,8 +67,7 @@ class GroupActor:
             with beside([*arrays]):
                 payload, actions = pickle.loads(packed)
             if actions is not None:
-                where = self._buffers.actions_of(op, payload)
-                where.load(group.low, group.high, actions)
+                self._buffers.actions.load(group.low, group.high, actions)
             result = group.execute(op, slot, payload)
             dumps = cloudpickle.dumps
             if not isinstance(result, Written):

@@ -164,7 +164,7 @@ class RayBackend(RemoteBackend):
             actions = None
             if op in STEPS:
                 rows = self.slices[worker]
-                actions = self.buffers.actions_of(op, payload).export(rows.start, rows.stop)
+                actions = self.buffers.actions.export(rows.start, rows.stop)
             # Pickled here, so that a failure to unpickle names its environment, and because Ray
             # takes three times as long for arguments other than bytes and numbers.
             try:
