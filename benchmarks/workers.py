@@ -6,8 +6,8 @@ Each worker has one environment, which computes for some microseconds of its pro
 step of all environments, *half* a `recv` of the first half that is ready and a `send` to it. Shown
 are the caller's processor time and the time by the clock, per step, in microseconds: the least of
 some rounds, in which all ways take turns. *Bare pipes* are processes that read 24 bytes, compute
-and write 24 bytes, without vecspaces; *over pipes* is vecspaces without words in shared memory;
-*bare loops* are the same environments in as many processes, without communication.
+and write 24 bytes, without vecspaces; *bare loops* are the same environments in as many processes,
+without communication.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Annotated, Any
-from unittest import mock
 
 import gymnasium
 import numpy as np
@@ -29,7 +28,6 @@ import typer
 from benchmarks.common import BareLoops, make_table, repeat, show
 from vecspaces import Env, spaces
 from vecspaces.vector import AsyncVectorEnv
-from vecspaces.vector.backends.process import words
 
 SIZE = 24  # bytes of a message, as of one of vecspaces that has no payload
 Step = Callable[[], Any]
@@ -133,12 +131,9 @@ def bare_pipes(count: int, seconds: float) -> Iterator[dict[str, Step]]:
 
 
 @contextmanager
-def vecspaces(count: int, seconds: float, least: int | None) -> Iterator[dict[str, Step]]:
-    """An AsyncVectorEnv, with words from another number of workers on."""
-    least = words.LEAST_WORKERS if least is None else least
-    with mock.patch.object(words, "LEAST_WORKERS", least):
-        envs = AsyncVectorEnv([partial(Computing, seconds)] * count, num_workers=count)
-    with envs:
+def vecspaces(count: int, seconds: float) -> Iterator[dict[str, Step]]:
+    """An AsyncVectorEnv."""
+    with AsyncVectorEnv([partial(Computing, seconds)] * count, num_workers=count) as envs:
         actions, some = np.zeros(count, np.int64), np.zeros((count + 1) // 2, np.int64)
         envs.reset(seed=0)
 
@@ -165,8 +160,7 @@ def gymnasium_async(count: int, seconds: float) -> Iterator[dict[str, Step]]:
 
 WAYS: dict[str, Callable[[int, float], Any]] = {
     "bare pipes": bare_pipes,
-    "vecspaces": partial(vecspaces, least=None),
-    "over pipes": partial(vecspaces, least=10**9),
+    "vecspaces": vecspaces,
     "Gymnasium async": gymnasium_async,
 }
 
@@ -216,7 +210,7 @@ def main(
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "1,2,4,8,16,32,64,128",
     work: Annotated[str, typer.Option(help="Microseconds of computing per step.")] = "0,20,100",
     kinds: Annotated[str, typer.Option(help="What is measured: step, half.")] = "step,half",
-    ways: Annotated[str, typer.Option(help="Of bare pipes, over pipes, ...")] = ",".join(WAYS),
+    ways: Annotated[str, typer.Option(help="Of bare pipes, vecspaces, ...")] = ",".join(WAYS),
     rounds: int = 9,
     seconds: Annotated[float, typer.Option(help="Of each round, for each way.")] = 0.05,
 ) -> None:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.leaks import read_stat
-from tests.vector.over_words import backend_of
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.exchange import deadline
@@ -107,6 +106,11 @@ def settled(read: Callable[[], T], expected: T) -> T:
     while (found := read()) != expected and time.monotonic() < give_up:
         time.sleep(0.02)
     return found
+
+
+def backend_of(envs: Any) -> Any:
+    """Return the backend of a vector env, to look inside."""
+    return envs._backend
 
 
 def running(envs: Any) -> list[int]:

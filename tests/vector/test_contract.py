@@ -14,14 +14,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.contract import (
     ALL_SPACES,
-    CallsContract,
-    EpisodesContract,
-    InfosContract,
-    MembersContract,
     RefusalContract,
-    ResultsContract,
-    RingContract,
-    SteppingContract,
     VectorEnvContract,
     WorkersContract,
     assert_same_run,
@@ -31,7 +24,6 @@ from tests.crosses import diagonal
 from tests.envs import Boasting, Sampler
 from tests.envs.faulty import arm, disarmed
 from tests.vector.bounds import overrun
-from tests.vector.over_words import over_words
 from vecspaces import spaces
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
@@ -89,50 +81,6 @@ class TestFaultsOfWorkers(Workers, WorkersContract):
 
         if "hang" in request.node.name:
             monkeypatch.setattr(contract_of_workers, "arm", arm_and_hurry)
-
-
-class OverWords(Workers):
-    """Few workers whose steps are without messages, as those of many are."""
-
-    make = over_words(Workers.make)
-
-
-@pytest.mark.full
-class TestFaultsOfWorkersOverWords(OverWords, TestFaultsOfWorkers):
-    pass
-
-
-class TestStepsThatFailOverWords(OverWords, TestFaultsOfWorkers):
-    """Steps and resets go over words, and what else there is over a pipe as without them."""
-
-    test_what_cannot_travel_is_reported_as_text = None
-    test_a_loss_in_a_call_repeats_it_and_the_next_step_is_a_truncation = None
-    test_the_rows_of_a_vector_env_are_truncated_together = None
-    test_seeds_of_restarts_follow_from_the_reset_seed_and_their_number = None
-    test_too_many_losses_are_an_error = None
-
-
-class ThreeWorkersOverWords(OverWords):
-    workers = 3
-
-
-class TestStepsOverWords(ThreeWorkersOverWords, SteppingContract, EpisodesContract):
-    """What goes over words: steps. The rest goes over a pipe, whatever steps do.
-
-    The state machine compares infos and rollouts over words.
-    """
-
-
-@pytest.mark.full
-class TestTheRestOverWords(
-    ThreeWorkersOverWords,
-    ResultsContract,
-    InfosContract,
-    RingContract,
-    CallsContract,
-    MembersContract,
-):
-    pass
 
 
 @pytest.mark.full

@@ -27,7 +27,6 @@ from tests.contract import ALL_SPACES
 from tests.crosses import diagonal
 from tests.envs import Sampler, ledger_vector, ledgers
 from tests.vector.model import Model, Row, assert_shows
-from tests.vector.over_words import over_words
 from tests.vector.wrapped import WRAPPERS
 from vecspaces.adapters.gymnasium import from_gymnasium
 from vecspaces.errors import (
@@ -473,7 +472,7 @@ WORKERS: dict[str, Any] = {
     "3, over pipes": partial(AsyncVectorEnv, num_workers=3, shared_memory=False),
     "2, in threads": partial(AsyncVectorEnv, num_workers=2, concurrent_envs=2),
     "none, in threads": partial(SyncVectorEnv, concurrent_envs=3),
-    "3, over words": over_words(partial(AsyncVectorEnv, num_workers=3)),
+    "3": partial(AsyncVectorEnv, num_workers=3),
 }
 
 

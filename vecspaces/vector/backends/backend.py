@@ -37,8 +37,6 @@ class Backend(Protocol):
             processed.
         hang_advice: The advice of errors if environments hang before their first step.
         reset_advice: The advice of errors for environments that are late.
-        wanted: How many more rows of a stream the caller waits for; a hint.
-        joins: Whether one reply may be that of many workers; its worker is -1.
         clock: Divides the caller's time; the backend notes waits; None without `stats`.
     """
 
@@ -47,8 +45,6 @@ class Backend(Protocol):
     replies: deque[Reply]
     hang_advice: str = ""
     reset_advice: str = "call reset() (which kills and builds them again), "
-    wanted: int = 1
-    joins: bool = False
     clock: CallerClock | None = None
 
     def open(self, plan: Planner, timeout: float) -> None:

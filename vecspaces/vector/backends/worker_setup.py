@@ -17,7 +17,7 @@ import numpy as np
 
 from vecspaces.interop import pack_registrations, unpack_registrations
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.process.cores import count_usable_cores, usable_cores
+from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.env_group import EnvGroup
@@ -34,8 +34,7 @@ class WorkerSetup:
         threads: The number of threads for native libraries; None: unchanged.
         entropy: The seed of the global generators: the caller's state, the index, the generation.
         registrations: The caller's Gymnasium ids.
-        core: The core to which it returns; None unless there are as many workers as cores.
-        busy_polls: Whether it may busy-poll for commands, since no other process needs its core.
+        spins: Whether it polls before it sleeps: no process of this vector env needs its core.
         concurrent_envs: How many of its environments step at the same time.
         surroundings: The caller's environment variables and paths; None on another machine.
     """
@@ -48,8 +47,7 @@ class WorkerSetup:
     threads: int | None
     entropy: tuple[int, ...]
     registrations: bytes
-    core: int | None
-    busy_polls: bool
+    spins: bool
     validate: bool
     surroundings: Surroundings | None
     concurrent_envs: int = 1
@@ -118,7 +116,7 @@ def plan_workers(
     state = hashlib.sha256(pickle.dumps((random.getstate(), np.random.get_state()))).digest()
     words = np.frombuffer(state, dtype=np.uint32).tolist()
     registrations = pack_registrations() if by_value else b""
-    cores, count = usable_cores(), count_usable_cores()
+    cores = count_usable_cores()
     return [
         WorkerSetup(
             index,
@@ -129,9 +127,8 @@ def plan_workers(
             threads,
             (*words, index, 0),
             registrations,
-            cores[index] if num_workers == count == len(cores) else None,
             # One core remains for the caller.
-            num_workers <= count and index + 1 < count,
+            num_workers <= cores and index + 1 < cores,
             validate,
             surroundings,
             concurrent_envs,

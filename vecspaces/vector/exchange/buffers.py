@@ -85,7 +85,6 @@ class BufferPlan:
         if has_threads:  # the thread that is busy with a row, or 0, and since when
             place("busy", "i8", num_envs, 2)
         place("steps", "i8", num_workers)
-        place("words", "i8", num_workers, ALIGNMENT // 8)
         place("positions", "i8", num_envs, *POSITION_SHAPE)
         if stats:
             place("env_counters", "i8", num_envs, *ENV_SHAPE)
@@ -153,8 +152,6 @@ class Buffers:
         self.terminations: npt.NDArray[np.bool_] = views["terminations"]
         self.truncations: npt.NDArray[np.bool_] = views["truncations"]
         self.progress: npt.NDArray[np.int64] = views["progress"]
-        # For each worker: its commands without messages, and its answers.
-        self.words: npt.NDArray[np.int64] = views["words"]
         #: By row, if environments step at the same time: replaces `progress`.
         self.busy: npt.NDArray[np.int64] | None = views.get("busy")
         self.positions = Positions(views["steps"], views["positions"])

@@ -40,7 +40,6 @@ class Op(IntEnum):
     FAILED = 20
     # reported of workers, not by them
     DIED = 21
-    STEPPED = 22
 
     @property
     def verb(self) -> str:
@@ -54,18 +53,17 @@ WRITES = (*STEPS, Op.RESET)
 
 # One message is this header and then its payload. A reply carries the sequence number of its
 # command, so that a late one is recognised and never taken for the reply to another command.
-# Op, how to wait for the next one, slot, sequence number, bytes of payload.
-HEADER = struct.Struct("<BBxxIQQ")
+# Op, slot, sequence number, bytes of payload.
+HEADER = struct.Struct("<BxxxIQQ")
 
 
 class Reply(NamedTuple):
     """The reply of a worker to a command, or the report of its death."""
 
-    worker: int  # -1: of several, for `STEPPED` and `PART`
+    worker: int
     op: Op
     seq: int  # of the command that it answers
-    # Infos as in `Written`, results by row, a `Failure` or a `Death`; for `STEPPED`, the workers
-    # that ended a step without infos.
+    # Infos as in `Written`, results by row, a `Failure` or a `Death`.
     payload: Any
 
 

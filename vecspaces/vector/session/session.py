@@ -77,7 +77,6 @@ class Session:
         self.queue = RowQueue()
         self.recycling = Recycling(settings, backend, units) if settings.recycles else None
         self.workers = Workers(backend, settings, self.recycling)
-        backend.joins = self.recycling is None
         self.everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
         self.results: dict[int, Any] = {}
         self.broken: dict[int, Failure] = {}
@@ -473,7 +472,6 @@ class Session:
         If one of them failed, its exception is raised, once, and the others stay ready.
         """
         self._wanted = count
-        self._backend.wanted = count - len(self.queue.ready)
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         try:
@@ -608,10 +606,6 @@ class Session:
         if op is _PART:
             if number == self.wait.stream:
                 self._take_part(worker, payload)
-        elif op is Op.STEPPED:
-            if number == self.wait.number:
-                self.results.update(dict.fromkeys(payload))
-                self.wait.owing.difference_update(payload)
         elif op is Op.BOUND:
             self.workers.build_by.pop(worker, None)
             self.queue.send_again(self._backend.slices[worker], self.wait.row_deadline())
@@ -648,8 +642,7 @@ class Session:
             self._show_known(current, self.ring.after[current], infos)
         slow = self.wait.slow
         if any(slow.seen.values()):
-            for one, own in self.workers.of_rows(rows).items():
-                slow.note_answer(one, own)
+            slow.note_answer(worker, rows)
         # A group in this process reports the environments' own objects. Splitting and copying empty
         # infos would take a sixth of the time of sending and receiving rows.
         self.queue.answer(snapshot(split(infos, rows)) if infos else {row: {} for row in rows})

@@ -11,8 +11,7 @@ import pytest
 
 from tests.envs import ledgers
 from vecspaces.vector import AsyncVectorEnv
-from vecspaces.vector.backends import worker_setup
-from vecspaces.vector.backends.process import backend, cores
+from vecspaces.vector.backends.process import cores
 from vecspaces.vector.backends.process.cores import count_usable_cores, cpu_quota
 
 
@@ -85,17 +84,9 @@ def test_a_quota_bounds_the_affinity_and_a_fraction_counts_as_a_core(
     assert count_usable_cores() == expected
 
 
-def test_the_default_number_of_workers_and_busy_polling_keep_to_the_quota(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for module in (cores, worker_setup):
-        monkeypatch.setattr(module, "usable_cores", lambda: list(range(64)))
+def test_the_default_number_of_workers_keeps_to_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "usable_cores", lambda: list(range(64)))
     monkeypatch.setattr(os, "process_cpu_count", lambda: 64, raising=False)
     monkeypatch.setattr(cores, "cpu_quota", lambda: 2.0)
     with AsyncVectorEnv(ledgers(5)) as envs:
         assert envs.num_workers == len(multiprocessing.active_children()) == 2
-        process_backend = envs._backend
-        assert isinstance(process_backend, backend.ProcessBackend)
-        # One of two cores is left to the caller, and none belongs to a worker.
-        assert [setup.busy_polls for setup in process_backend._setups] == [True, False]
-        assert [setup.core for setup in process_backend._setups] == [None, None]

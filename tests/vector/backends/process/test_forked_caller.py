@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.crosses import diagonal
 from tests.envs import Ledger, ledgers
-from tests.vector.over_words import over_pipes, over_words
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector import AsyncVectorEnv
 
@@ -73,18 +71,12 @@ def in_child(do: Callable[[Any], None], envs: Any) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@diagonal(
-    start={"pipes": over_pipes, "words": over_words},
-    arguments=[
-        {"context": "fork"},
-        {"context": "fork", "daemon": False},
-        {"context": "forkserver"},
-    ],
+@pytest.mark.parametrize(
+    "arguments",
+    [{"context": "fork"}, {"context": "fork", "daemon": False}, {"context": "forkserver"}],
 )
-def test_what_a_forked_process_does_leaves_the_workers_alone(
-    start: Callable[..., Any], arguments: dict[str, Any]
-) -> None:
-    with start(AsyncVectorEnv)(ledgers(2), num_workers=2, **arguments) as envs:
+def test_what_a_forked_process_does_leaves_the_workers_alone(arguments: dict[str, Any]) -> None:
+    with AsyncVectorEnv(ledgers(2), num_workers=2, **arguments) as envs:
         envs.reset(seed=1)
         pids = [process.pid for process in envs.processes]
         envs.step_async(ACTIONS)

@@ -56,7 +56,7 @@ def steps(worker: Worker, share: int, count: int = 8) -> list[int]:
 
 
 def make(group: Any) -> Worker:
-    nothing: Any = SimpleNamespace(index=0, core=None)
+    nothing: Any = SimpleNamespace(index=0)
     return Worker(nothing, group, nothing)
 
 

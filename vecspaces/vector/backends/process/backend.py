@@ -9,7 +9,7 @@
 
 A command is one message over the worker's pipe. Observations, actions, rewards and flags are in the
 arena, which is made when the workers have described their spaces, in a file whose descriptor each
-worker was given at its start. A step of many workers has no message (`words.py`).
+worker was given at its start.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -33,19 +33,15 @@ from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.memory import Arena, anonymous_file
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import PATIENCE
-from vecspaces.vector.backends.process import forking, words
-from vecspaces.vector.backends.process.affinity import CoreAffinity
+from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack_frame, unpack
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import Line
 from vecspaces.vector.backends.process.pickling import Pickling
-from vecspaces.vector.backends.process.pipes import Handle, Pipes
-from vecspaces.vector.backends.process.processes import end_all, start_process
+from vecspaces.vector.backends.process.processes import WorkerProcess, end_all, start_process
 from vecspaces.vector.backends.process.stacks import StackFile
 from vecspaces.vector.backends.process.startup import Surroundings
-from vecspaces.vector.backends.process.waiting import WaitingPolicy, WaitMode
-from vecspaces.vector.backends.process.words import Words
 from vecspaces.vector.backends.process.worker import worker_main
 from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.vector.backends.worker_setup import plan_workers
@@ -53,6 +49,7 @@ from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Message, died
 from vecspaces.vector.exchange.messages import (
+    HEADER,
     STEPS,
     WRITES,
     CannotSend,
@@ -61,7 +58,6 @@ from vecspaces.vector.exchange.messages import (
     Restart,
     dumps,
     make_reply,
-    make_written,
 )
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
@@ -94,11 +90,41 @@ _EXIT_SECONDS = 0.5
 # The interval of checks whether another thread has left its wait.
 _LOOK_SECONDS = 1e-3
 _BUILD, _STEP, _STEP_ROWS, _PART = Op.BUILD, Op.STEP, Op.STEP_ROWS, Op.PART
-_BUILT, _DIED, _BUSY_POLLS = Op.BUILT, Op.DIED, WaitMode.BUSY_POLLS
+_BUILT, _DIED = Op.BUILT, Op.DIED
+# From how many workers on one epoll descriptor is faster than `poll` of each descriptor.
+_MANY_WORKERS = 5
 
 
-# The results of reading: the rest of each inbox, replies, and answers without a message.
-_Found = tuple[list[tuple[CallerEnd, list[bytes]]], list[Reply], list[int]]
+@dataclass(eq=False)
+class Handle:
+    """One worker, on the caller's side.
+
+    Attributes:
+        built: Whether its environments are built.
+        alive: Whether it is not known to have ended.
+        watched: Whether the poller watches its descriptors.
+    """
+
+    process: WorkerProcess
+    channel: CallerEnd
+    stacks: StackFile
+    built: bool = False
+    alive: bool = True
+    watched: bool = True
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The descriptors that report what it sends, and its end."""
+        return [fd for fd in (self.channel.fd, self.process.watch) if fd is not None]
+
+    def close(self) -> None:
+        """Free the descriptors, except those of the process."""
+        self.channel.close()
+        self.stacks.close()
+
+
+# The results of reading: the rest of each inbox, and replies.
+_Found = tuple[list[tuple[CallerEnd, list[bytes]]], list[Reply]]
 
 
 class ProcessBackend(RemoteBackend):
@@ -148,40 +174,30 @@ class ProcessBackend(RemoteBackend):
         )
         super().__init__(setups, slow_warning, env_fns)
         self._handles: list[Handle] = []
-        # The descriptors that all workers get: of the arena's file, and of events.
+        # The descriptor that all workers get, of the arena's file, if it has one.
         self._shared: tuple[int, ...] = ()
-        self._has_threads = concurrent_envs > 1
-        self._steps = Pipes(self._handles)
+        self._poller = Poller()
+        # Whether every action fits into shared memory, so that a step is a bare header.
+        self._is_plain = False
         self._by_fd: dict[int, int] = {}
         self._found: _Found | None = None
         self._reading = False
         # The thread that collects, or 0: its signal handlers, or other threads, may call `close`.
         self._collecting = 0
-        # The commands that workers are busy with, and the maximum number while the caller
-        # busy-polls.
+        # The commands that workers are busy with, and the maximum number while the caller polls
+        # before it sleeps: one core remains for each of them.
         self._working: dict[int, Op] = {}
-        self._spare_cores = count_usable_cores() - 1
-        # The possible ways to wait; how to wait for each command, and for the last one.
-        self._ways = [WaitMode.FREE]
-        if setups[-1].core is not None:
-            self._ways.insert(0, WaitMode.RETURNS)
-        if self._spare_cores > 0:
-            self._ways.append(WaitMode.BUSY_POLLS)
-        self._policies: dict[Op, WaitingPolicy] = {}
-        self._op, self._policy = Op.BUILD, WaitingPolicy([WaitMode.FREE])
+        cores = count_usable_cores()
+        self._most_working = cores - 1 if num_workers <= cores else 0
         self._arena: Arena | None = None
-        # The caller shares the core of the worker that never busy-polls.
-        self._affinity = CoreAffinity(setups[-1].core)
 
     def attach(self, loop: asyncio.AbstractEventLoop, turn: Callable[[], object]) -> None:
-        """Let an event loop call `turn` when there is something to collect; nothing busy-polls."""
-        self._ways = [WaitMode.FREE]
-        self._policies.clear()
-        self._steps.attach(loop, turn)
+        """Let an event loop call `turn` when there is something to collect."""
+        self._poller.attach(loop, turn)
 
     def detach(self) -> None:
         """Leave the event loop; can be repeated."""
-        self._steps.detach()
+        self._poller.detach()
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -191,15 +207,11 @@ class ProcessBackend(RemoteBackend):
     # ------------------------------------------------------------------ starting
 
     def _prepare(self) -> None:
-        """Open the descriptors for all workers, and choose how steps are sent."""
-        many, events = len(self._setups) >= words.LEAST_WORKERS, tuple[int, ...]()
+        """Open the descriptors for all workers."""
         with uninterrupted():
             if self._shared_memory and sys.platform != "win32":
                 self._shared = forking.acquire(anonymous_file)
-                if many and not self._has_threads:  # their loop waits for the pipe
-                    events = words.open_events()
-                    self._shared += events
-            self._steps = Words(self._handles, events) if events else Pipes(self._handles, many)
+            self._poller = Poller(gathers=len(self._setups) >= _MANY_WORKERS)
 
     def _start(self, worker: int) -> None:
         """Start a worker; a forked one inherits its factories, and others are sent them."""
@@ -247,8 +259,8 @@ class ProcessBackend(RemoteBackend):
     def _watch(self, handle: Handle) -> None:
         """Let the poller watch a worker."""
         for descriptor in handle.descriptors:
-            self._steps.add(descriptor)
-        self._steps.watch_room(handle.channel.out_fd, handle.channel.pending)
+            self._poller.add(descriptor)
+        self._poller.watch_room(handle.channel.out_fd, handle.channel.pending)
 
     def _make_buffers(self, plan: BufferPlan) -> Buffers:
         """Make the arena, in the file that the workers have."""
@@ -258,20 +270,18 @@ class ProcessBackend(RemoteBackend):
                 file = os.dup(self._shared[0]) if self._shared else None
                 self._arena = Arena.shared(plan.size, file)
                 forking.withhold(self._arena)
-            buffers = Buffers(plan, self._arena, self._pickling.dumps)
-            is_plain = self._shared_memory and not plan.actions.has_variable
-            self._steps.bind(buffers.words, self.slices, is_plain)
-            return buffers
+            self._is_plain = self._shared_memory and not plan.actions.has_variable
+            return Buffers(plan, self._arena, self._pickling.dumps)
 
     def _bind(self, worker: int, restart: Restart | None) -> None:
         """Send a worker the places of its rows."""
         handle, channel = self.buffers.arena.handle, self._handles[worker].channel
-        tag, begun = handle if isinstance(handle, str) else None, self._steps.begun(worker)
-        payload = self._packed_plan, self.slices[worker].start, restart, tag, begun
+        tag = handle if isinstance(handle, str) else None
+        payload = self._packed_plan, self.slices[worker].start, restart, tag
         packed = pack_frame(Op.BIND, 0, 0, payload, self._pickling.dumps)
         with uninterrupted():
             channel.send(packed)
-            self._steps.watch_room(channel.out_fd, channel.pending)
+            self._poller.watch_room(channel.out_fd, channel.pending)
 
     def _not_built(self, late: Sequence[int], limit: float) -> StepTimeoutError:
         ids = self._factories(late)
@@ -304,26 +314,25 @@ class ProcessBackend(RemoteBackend):
             return
         if op in WRITES:
             self._seq = seq
-        policy = self._policies.get(op)
-        if policy is None:
-            policy = self._policies[op] = WaitingPolicy(self._ways)
-        self._op, self._policy = op, policy
-        way = policy.begin()
-        if way and not self._working:
-            self._affinity.return_to_core()
-        self._steps.start(op, way, slot, seq, payloads, self._pack)
+        if op is _STEP and self._is_plain:
+            frames = [HEADER.pack(op, slot, seq, 0)] * len(payloads)
+        else:
+            frames = self._pack(op, slot, seq, payloads)
+        for worker, frame in zip(payloads, frames, strict=True):
+            channel = self._handles[worker].channel
+            channel.send(frame)
+            if channel.pending:
+                self._poller.watch_room(channel.out_fd, True)
         self._working.update(dict.fromkeys(payloads, op))
 
-    def _pack(
-        self, op: Op, way: int, slot: int, seq: int, payloads: Mapping[int, Any]
-    ) -> list[bytes]:
+    def _pack(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> list[bytes]:
         """Pack a command with its arguments, and with actions that are not in shared memory."""
         frames = []
         try:
             for worker, payload in payloads.items():
                 rows, exported, spilled = self.slices[worker], None, None
                 # A pool sends row by row: actions that always fit are not looked for each time.
-                if op in STEPS and not (self._steps.is_plain and op is _STEP_ROWS):
+                if op in STEPS and not (self._is_plain and op is _STEP_ROWS):
                     actions = self.buffers.actions
                     if self.buffers.arena.handle is not None:
                         spilled = actions.take_spilled(rows.start, rows.stop) or None
@@ -334,7 +343,7 @@ class ProcessBackend(RemoteBackend):
                 is_simple = op in STEPS and exported is None and spilled is None
                 pickle = dumps if is_simple else self._pickling.dumps
                 arguments = payload, exported, spilled
-                frames.append(pack_frame(op, slot, seq, arguments, pickle, way))
+                frames.append(pack_frame(op, slot, seq, arguments, pickle))
         except Exception as error:
             raise CannotSend(error) from None
         return frames
@@ -387,7 +396,6 @@ class ProcessBackend(RemoteBackend):
         with uninterrupted():
             self._end([self._handles[worker]], 0.0)
             self._working.pop(worker, None)
-            self._steps.drop(worker)
             if self._found is not None:
                 self._publish()
             others = [reply for reply in self.replies if reply.worker != worker]
@@ -408,19 +416,15 @@ class ProcessBackend(RemoteBackend):
                 return self.replies
             rests: list[tuple[CallerEnd, list[bytes]]] = []
             replies: list[Reply] = []
-            steps, clock, working = self._steps, self.clock, self._working
+            poller, clock, working = self._poller, self.clock, self._working
             seen: set[int] = set()
             if self._reading:
                 # After an interrupt between reading and finding, there may be nothing left to read.
                 ready = [(handle.channel.fd, 0) for handle in self._handles]
             else:
-                spin_for = None
-                if self._policy.way is _BUSY_POLLS and 0 < len(working) <= self._spare_cores:
-                    spin_for = self._op
-                steps.wanted = self.wanted
                 if clock is not None:
                     clock.note(COMPUTING)
-                ready = steps.wait(timeout, spin_for)
+                ready = poller.wait(timeout, spins=0 < len(working) <= self._most_working)
                 if clock is not None:
                     clock.note(WAITING)
             self._reading = True
@@ -435,7 +439,7 @@ class ProcessBackend(RemoteBackend):
                 if channel.pending or fd == channel.out_fd:
                     if channel.pending:
                         channel.flush()
-                    steps.watch_room(channel.out_fd, channel.pending)
+                    poller.watch_room(channel.out_fd, channel.pending)
                 frames, rest, ended = channel.receive()
                 rests.append((channel, rest))
                 for op, slot, seq, data in frames:
@@ -451,54 +455,27 @@ class ProcessBackend(RemoteBackend):
                         replies.append(self._understand(index, asked, op, slot, seq, read))
                     if op is not _PART:
                         working.pop(index, None)
-                if frames:
-                    self.wanted = 1  # rows that do not answer by words wake the caller
                 if ended or (fd == handle.process.watch and not frames):
                     working.pop(index, None)
                     replies.append(Reply(index, Op.DIED, 0, self._exit_status(index)))
-            # Last, because a worker whose message was read has answered all commands before it.
-            known, answered = steps.read()
-            if answered:
-                self._take_answers(answered, replies)
-            self._found = rests, replies, known
-            if not working:
-                self._policy.end()
+            self._found = rests, replies
             self._publish()
         finally:
             self._collecting = 0
         return self.replies
 
-    def _take_answers(self, workers: list[int], replies: list[Reply]) -> None:
-        """Add replies of workers that answered a step without a message."""
-        op, seq = self._steps.command
-        if op is _STEP:
-            for worker in workers:
-                self._working.pop(worker, None)
-            if self.joins:
-                replies.append(Reply(-1, Op.STEPPED, seq, workers))
-            else:
-                replies += [Reply(worker, Op.DONE, seq, None) for worker in workers]
-            return
-        parts: dict[int, Sequence[int]] = {worker: self.slices[worker] for worker in workers}
-        if self.joins:
-            parts = {-1: list(chain.from_iterable(parts.values()))}
-        for worker, rows in parts.items():
-            self.wanted -= len(rows)
-            replies.append(Reply(worker, Op.PART, seq, make_written((rows, (), ()))))
-
     def _publish(self) -> None:
         """Publish the replies that `collect` found."""
         assert self._found is not None
-        rests, replies, known = self._found
+        rests, replies = self._found
         for channel, rest in rests:
             channel.inbox = rest
         for reply in replies:
             if reply.op is _DIED:
                 self._forget(self._handles[reply.worker])
-                self._steps.drop(reply.worker)
         came = deque(replies)
         # Plain assignments, so that no published reply is found again.
-        self._steps.known, self.replies, self._reading, self._found = known, came, False, None
+        self.replies, self._reading, self._found = came, False, None
 
     def _exit_status(self, index: int) -> Death:
         """Return how a worker ended."""
@@ -518,7 +495,7 @@ class ProcessBackend(RemoteBackend):
             return
         for fd in {handle.channel.fd, handle.channel.out_fd, handle.process.watch}:
             if fd is not None:
-                self._steps.remove(fd)
+                self._poller.remove(fd)
                 self._by_fd.pop(fd, None)
         handle.watched = False
 
@@ -580,8 +557,8 @@ class ProcessBackend(RemoteBackend):
         for index in unanswered:
             self._handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
         if self._collecting == get_ident():  # its poll object cannot be used twice at once
-            self._steps.end()
-            self._steps = Pipes(self._handles)
+            self._poller.end()
+            self._poller = Poller()
             for index in unanswered:
                 self._watch(self._handles[index])
         self._await_others(deadline)
@@ -600,9 +577,9 @@ class ProcessBackend(RemoteBackend):
             for index, handle in enumerate(self._handles):
                 if index in unanswered or terminate or not (handle.built and handle.alive):
                     handle.process.end(kill=False)
-            self._steps.end()
+            self._poller.end()
             self._end(self._handles, _TERMINATE_SECONDS)
-            self._steps.close()
+            self._poller.close()
             shared, self._shared = self._shared, ()
             forking.close(*shared)
             self._working.clear()
@@ -622,7 +599,7 @@ class ProcessBackend(RemoteBackend):
             handle.alive = handle.watched = False  # an epoll descriptor is the caller's too
             handle.process.disown()
             handle.close()
-        self._steps.close()
+        self._poller.close()
         self._collecting = 0  # that thread does not exist here
         self._has_workers = False
 

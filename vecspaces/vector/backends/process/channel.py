@@ -11,10 +11,11 @@ import contextlib
 import pickle
 import select
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vecspaces.vector.backends.process.line import GONE, Line
-from vecspaces.vector.backends.process.waiting import SpinPoll, WaitMode
+from vecspaces.vector.backends.process.waiting import spin
 from vecspaces.vector.exchange.messages import HEADER, Op, dumps
 
 if TYPE_CHECKING:
@@ -42,17 +43,15 @@ def pack_frame(
     seq: int,
     payload: Any = None,
     dumps: Callable[[Any], bytes] = dumps,
-    way: int = 0,
 ) -> bytes:
     """Convert a message to bytes; exceptions of pickling are not caught."""
     if payload is None:
-        return HEADER.pack(op, way, slot, seq, 0)
+        return HEADER.pack(op, slot, seq, 0)
     data = dumps(payload)
-    return HEADER.pack(op, way, slot, seq, len(data)) + data
+    return HEADER.pack(op, slot, seq, len(data)) + data
 
 
 _OPS = {int(op): op for op in Op}
-_BUSY_POLLS = int(WaitMode.BUSY_POLLS)
 
 
 class CallerEnd:
@@ -126,7 +125,7 @@ class CallerEnd:
             return [], inbox, False
         ended = size == 0
         if len(inbox) == 1 and size == HEADER.size:
-            op, _, slot, seq, length = HEADER.unpack(inbox[0])
+            op, slot, seq, length = HEADER.unpack(inbox[0])
             if length == 0:
                 return [(_OPS[op], slot, seq, b"")], [], False
         if len(inbox[0]) >= HEADER.size:
@@ -136,7 +135,7 @@ class CallerEnd:
         data = b"".join(inbox)
         frames, at = [], 0
         while len(data) - at >= HEADER.size:
-            op, _, slot, seq, length = HEADER.unpack_from(data, at)
+            op, slot, seq, length = HEADER.unpack_from(data, at)
             end = at + HEADER.size + length
             if len(data) < end:
                 break
@@ -153,24 +152,18 @@ class WorkerEnd:
     """The worker's end of its channel.
 
     Attributes:
-        way: How to wait for the next command.
-        busy_polls: Whether it may busy-poll if a command asks for it.
-        share: How many rows of each worker the caller waits for, if a command has no message.
+        spins: Whether it polls for a short time before it sleeps.
     """
 
-    share = 1
+    spins = False
 
     def __init__(self, line: Line) -> None:
         line.set_blocking(True)
         self.line = line
         self._read, self._write = line.read, line.write
-        self.way = int(WaitMode.FREE)
-        self.busy_polls = False
-        self._last = Op.BUILD
-        if hasattr(select, "poll"):
-            poll = select.poll()
-            poll.register(line.fd, select.POLLIN)
-            self._spin_poll = SpinPoll(poll)
+        self._poll = select.poll() if hasattr(select, "poll") else None
+        if self._poll is not None:
+            self._poll.register(line.fd, select.POLLIN)
 
     def send(self, data: bytes) -> bool:
         """Send all of it, and return whether the caller is there to read it."""
@@ -184,8 +177,8 @@ class WorkerEnd:
 
     def receive(self) -> Frame | None:
         """Wait for the next command; None at the end of the stream."""
-        if self.way == _BUSY_POLLS and self.busy_polls:
-            self._spin_poll.poll(None, self._last)
+        if self.spins and self._poll is not None:
+            spin(partial(self._poll.poll, 0))
         try:
             header = self._read(HEADER.size)
         except GONE:
@@ -194,10 +187,9 @@ class WorkerEnd:
             header = self._rest(header, HEADER.size)
             if not header:
                 return None
-        number, self.way, slot, seq, length = HEADER.unpack(header)
-        self._last = op = _OPS[number]
+        number, slot, seq, length = HEADER.unpack(header)
         data = self._rest(b"", length) if length else b""
-        return None if length and not data else (op, slot, seq, data)
+        return None if length and not data else (_OPS[number], slot, seq, data)
 
     def _rest(self, data: bytes, count: int) -> bytes:
         """Read until there are `count` bytes; return nothing at the end of the stream."""
@@ -222,7 +214,6 @@ class Poller:
 
     def __init__(self, gathers: bool = False) -> None:
         self._poll = select.poll() if hasattr(select, "poll") else None
-        self._spin_poll = None if self._poll is None else SpinPoll(self._poll)
         self._epoll = select.epoll() if gathers and hasattr(select, "epoll") else None
         if self._epoll is not None and self._poll is not None:
             self._poll.register(self._epoll.fileno(), select.POLLIN)
@@ -266,13 +257,6 @@ class Poller:
         self._reading.add(fd)
         self._register(fd)
 
-    def add_first(self, fd: int) -> None:
-        """Watch a descriptor by `poll` itself, which is faster: its input ends most waits."""
-        self._reading.add(fd)
-        self._let_loop_watch(fd)
-        if self._poll is not None:
-            self._poll.register(fd, select.POLLIN)
-
     def watch_room(self, fd: int, wanted: bool) -> None:
         """Watch a descriptor for space to write, or stop this; after an interrupt, repeat it."""
         (self._writing.add if wanted else self._writing.discard)(fd)
@@ -304,26 +288,23 @@ class Poller:
         if events:
             self._registry.register(fd, events)
 
-    def wait(self, timeout: float | None, spin_for: Op | None = None) -> list[tuple[int, int]]:
+    def wait(self, timeout: float | None, spins: bool = False) -> list[tuple[int, int]]:
         """Return descriptors that are readable or writable, each with its events of `poll`.
 
-        It may busy-poll for the end of the command `spin_for`.
+        If it `spins`, it polls for a short time before it sleeps.
         """
         if self._poll is not None:
             milliseconds = None if timeout is None else int(timeout * 1000 + 0.999)
-            if spin_for is None or self._spin_poll is None:
-                found = self._poll.poll(milliseconds)
-            else:
-                found = self._spin_poll.poll(milliseconds, spin_for)
-            return found if self._epoll is None else self._open_up(found, self._epoll)
+            ready = spin(partial(self._poll.poll, 0)) if spins and milliseconds != 0 else []
+            ready = ready or self._poll.poll(milliseconds)
+            return ready if self._epoll is None else self._open_up(ready, self._epoll)
         if not self._reading:
             return []
         readable, writable, _ = select.select(self._reading, self._writing, [], timeout)
         return [(fd, 0) for fd in {*readable, *writable}]
 
     @staticmethod
-    def _open_up(found: list[tuple[int, int]], epoll: select.epoll) -> list[tuple[int, int]]:
+    def _open_up(ready: list[tuple[int, int]], epoll: select.epoll) -> list[tuple[int, int]]:
         """Replace epoll's descriptor by those that it reports."""
-        at = epoll.fileno()
-        others = [one for one in found if one[0] != at]
-        return others if len(others) == len(found) else others + epoll.poll(0)
+        others = [event for event in ready if event[0] != epoll.fileno()]
+        return others if len(others) == len(ready) else others + epoll.poll(0)

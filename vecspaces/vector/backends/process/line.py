@@ -23,7 +23,7 @@ class Line:
     sockets, so `sock` carries bytes.
 
     Attributes:
-        shared: The descriptors that all workers get: of the arena's file, and of events.
+        shared: The descriptor that all workers get, of the arena's file, if it has one.
     """
 
     def __init__(

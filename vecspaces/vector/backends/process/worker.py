@@ -17,11 +17,9 @@ from typing import Any
 from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import pack_part, pack_result
 from vecspaces.vector.backends.process import forking
-from vecspaces.vector.backends.process.affinity import CoreAffinity
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack_frame
 from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.process.stacks import StackFile
-from vecspaces.vector.backends.process.words import WorkerWords
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
@@ -71,7 +69,7 @@ def worker_main(
     except BaseException as error:
         channel.send(pack_frame(Op.FAILED, 0, 0, Failure.of(error, factories, "build")))
     else:
-        channel.busy_polls = setup.busy_polls
+        channel.spins = setup.spins
         channel.send(built)
         serve = Worker
         if setup.concurrent_envs > 1:  # imported only by workers that use it
@@ -89,7 +87,7 @@ class Worker:
     def __init__(self, channel: WorkerEnd, group: EnvGroup, setup: WorkerSetup) -> None:
         self._channel = channel
         self._group = group
-        self._index, self._affinity = setup.index, CoreAffinity(setup.core)
+        self._index = setup.index
         # The seconds of a recent step of one environment, at least half of the longest.
         self._pace = _LONGEST_PART_SECONDS
 
@@ -115,18 +113,10 @@ class Worker:
             return self._pack_failure(0, 0, error, "build")
         return pack_frame(Op.BOUND, 0, 0)
 
-    def _view(
-        self,
-        packed_plan: bytes,
-        low: int,
-        restart: Restart | None,
-        tag: str | None,
-        asked: int | None,
-    ) -> None:
-        plan, channel = pickle.loads(packed_plan), self._channel
-        line = channel.line
+    def _view(self, packed_plan: bytes, low: int, restart: Restart | None, tag: str | None) -> None:
+        plan, line = pickle.loads(packed_plan), self._channel.line
         handle = os.dup(line.shared[0]) if line.shared else tag
-        forking.close(*line.shared[:1])
+        forking.close(*line.shared)
         arena = None if handle is None else Arena.attach(handle, plan.size)
         if arena is not None:
             forking.withhold(arena)
@@ -135,42 +125,29 @@ class Worker:
         # Whether a reply without infos is only a header.
         self._rows_suffice = arena is not None and not self._may_spill
         self._group.bind(self._buffers, low, self._index, restart)
-        self._rows = list(range(low, self._group.high))
-        if asked is not None:
-            words = self._buffers.words[self._index]
-            self._channel = WorkerWords(line, channel.busy_polls, words, asked, line.shared[1:])
 
     def _serve(self) -> tuple[Op, int, int, bytes] | None:
         """Execute commands; return the one that ended it, or None if the caller is gone."""
         channel, group = self._channel, self._group
         receive, send = channel.receive, channel.send
         steps, index = self._buffers.positions.steps, self._index
-        return_to_core = self._affinity.return_to_core
         while True:
             message = receive()
             if message is None or message[0] is _CLOSE:
                 group.flush_timings()  # a worker that replaces this one continues the counts
                 return message
-            if channel.way:
-                return_to_core()
             op, slot, seq, data = message
             try:
                 payload: Any = self._unpack(op, data) if data else None
                 if op is _STEP_ROWS:
-                    # A step of all rows came without a message, and may be answered without one.
-                    payload = payload or (self._rows, {}, [], channel.share)
                     for written in self._step_rows(slot, *payload):
-                        is_plain = self._rows_suffice and not (written.infos or written.failures)
-                        if is_plain and not data and len(written.rows) == len(self._rows):
-                            send(HEADER.pack(_DONE, 0, slot, seq, 0))
-                        else:
-                            send(self._pack_part(slot, seq, written))
+                        send(self._pack_part(slot, seq, written))
                     continue
                 if op is _STEP:
                     steps[index] += 1
                 result = group.execute(op, slot, payload)
                 if isinstance(result, Written) and self._rows_suffice and not result.infos:
-                    reply = HEADER.pack(_DONE, 0, slot, seq, 0)
+                    reply = HEADER.pack(_DONE, slot, seq, 0)
                 else:
                     reply = self._pack_result(Op.DONE, slot, seq, result, op)
             except BaseException as error:
