@@ -25,7 +25,6 @@ import typer
 from benchmarks.common import make_table, show
 from benchmarks.environments import find_environment
 from vecspaces.cli.contenders import prepare_actions, step_all
-from vecspaces.cli.timeline import Span, TimelineRecorder
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.channel import Poller, WorkerEnd
@@ -34,6 +33,35 @@ from vecspaces.vector.group.single_envs import SlotWriter
 from vecspaces.vector.session.wait import Wait
 
 WORKERS = 2
+
+
+class Span(NamedTuple):
+    """A call and its times by `time.perf_counter_ns`, the clock that all processes share."""
+
+    name: str
+    began: int
+    ended: int
+
+
+class TimelineRecorder:
+    """Records spans, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.spans: list[Span] = []
+        self._limit = limit
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls another one, and records when each call began and ended."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            began = perf_counter_ns()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if len(self.spans) < self._limit:
+                    self.spans.append(Span(name, began, perf_counter_ns()))
+
+        return call
 
 
 class Line(NamedTuple):

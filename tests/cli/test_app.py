@@ -41,8 +41,6 @@ def test_help_shows_the_names_of_commands_and_options_in_full() -> None:
         ("check", "--num-steps 5"),
         ("rollout", "--num-envs 2 --num-workers 1 --steps 10"),
         ("evaluate", "--policy random --episodes 2 --num-workers 1"),
-        ("profile", "--num-envs 2 --num-workers 1 --seconds 0.01"),
-        ("tune", "--num-envs 2 --seconds 0.1"),
         ("bench", "--num-envs 2 --rounds 1 --seconds 0.01 --backends vecspaces"),
     ],
 )
@@ -58,8 +56,6 @@ def test_arguments_of_the_environment_reach_it(
     ("command", "options"),
     [
         ("rollout", "--steps 10 --num-workers 1 --autoreset-mode SameStep"),
-        ("profile", "--seconds 0.01 --num-workers 1 --autoreset-mode SameStep"),
-        ("tune", "--seconds 0.1 --autoreset-mode SameStep"),
         ("evaluate", "--policy random --episodes 1"),
     ],
 )

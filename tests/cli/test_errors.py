@@ -27,8 +27,6 @@ from tests.programs import environ
         "rollout tests.cli.envs:Falling --num-envs 2",
         "rollout tests.cli.envs:Falling --num-envs 2 --backend sync",
         "evaluate tests.cli.envs:Falling --policy random --episodes 1",
-        "profile tests.cli.envs:Falling --num-envs 2 --seconds 0.1",
-        "tune tests.cli.envs:Falling --num-envs 2 --seconds 0.1",
         "bench tests.cli.envs:Falling --num-envs 2 --backends vecspaces",
     ],
 )
@@ -50,7 +48,7 @@ def test_an_environment_that_fails_is_one_line_and_its_own_code(command: str) ->
     ("command", "env"),
     ordinarily(
         lambda command, env: command == "rollout" or (command, env) == ("describe", "Exits"),
-        itertools.product(["rollout", "describe", "tune", "profile"], ["Unbuildable", "Exits"]),
+        itertools.product(["rollout", "describe"], ["Unbuildable", "Exits"]),
     ),
 )
 def test_an_environment_that_cannot_be_built_shows_where(command: str, env: str) -> None:
@@ -128,7 +126,6 @@ def test_a_policy_that_fails_shows_its_own_code() -> None:
         "describe CartPole-v1 --json found.json",
         "rollout CartPole-v1 --num-envs 2 --steps 9 --backend sync --record found.gif",
         "evaluate CartPole-v1 --policy random --episodes 1 --backend sync --record found.gif",
-        "profile CartPole-v1 --num-envs 2 --num-workers 1 --seconds 0.01 --trace found.json",
     ],
 )
 def test_a_file_is_replaced_once_the_new_one_is_complete(here: Path, command: str) -> None:
@@ -188,10 +185,6 @@ def test_what_is_no_file_is_written_in_place(here: Path) -> None:
             "bench CartPole-v1 --num-envs 4 --backends gymnasium --rounds 1000",
             marks=pytest.mark.full,
         ),
-        pytest.param(
-            "tune CartPole-v1 --num-envs 4 --seconds 120 --json found.json", marks=pytest.mark.full
-        ),
-        pytest.param("profile CartPole-v1 --num-envs 4 --seconds 120", marks=pytest.mark.full),
     ],
 )
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent in another way")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import pickle
-import shutil
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -185,7 +184,7 @@ def test_a_model_of_stable_baselines3_is_loaded_by_its_path(name: str) -> None:
     result = run(f"{env} --sb3 model.zip --episodes 2 --seed 0 --max-episode-steps 20 --json -")
     assert "warning" not in result.stderr
     found = json.loads(result.stdout)
-    loaded = as_policy(load_model(Path("model.zip")))
+    loaded = as_policy(load_model(Path("model.zip")), None, 16)
     given = {"episodes": 2, "seed": 0, "max_episode_steps": 20}
     again = evaluate(loaded, env, backend="sync", batch_size=16, **given)
     assert [episode["return"] for episode in found["episodes"]] == again.returns.tolist()
@@ -207,7 +206,7 @@ def test_a_model_of_maskable_ppo_sees_the_masks_of_infos(env: str) -> None:
     result = run(f"tests.envs.masked:Never {arguments}")
     if env == "Always":
         assert result.exit_code != 0
-        assert "MaskablePPO needs a mask for every action: expected 'action_mask'" in result.output
+        assert "MaskablePPO needs 'action_mask' in each info" in result.output
 
 
 @pytest.fixture(scope="module")
@@ -247,14 +246,13 @@ def test_a_recurrent_model_has_a_state_per_episode(recurrent: Path) -> None:
     assert without.returns.tolist() != [one["return"] for one in found[0]], "no effect of memory"
 
 
-def test_a_recurrent_model_is_recorded_and_collected(recurrent: Path) -> None:
+def test_a_recurrent_model_is_recorded(recurrent: Path) -> None:
     pytest.importorskip("imageio", reason="imageio is not installed")
     given = "CartPole-v1 --episodes 6 --seed 2 --num-workers 1 --num-envs 4"
-    found = as_json(f"{given} --record out.gif --episode 5", "--sb3", str(recurrent))
-    result = running.run(f"collect {given} --out made", "--sb3", str(recurrent))
-    assert result.exit_code == 0, result.output
-    lengths = [len(np.load(f"made/{k}.npz")["rewards"]) for k in range(6)]
-    assert lengths == [episode["length"] for episode in found["episodes"]]
+    length = as_json(f"{given} --record out.gif --episode 5", "--sb3", str(recurrent))["episodes"][
+        5
+    ]["length"]
+    assert length > 1 and Path("out.gif").stat().st_size
 
 
 def test_what_is_no_model_is_refused() -> None:
@@ -271,33 +269,22 @@ def test_what_is_no_model_is_refused() -> None:
     }
     with zipfile.ZipFile("contrib.zip", "w") as file:
         file.writestr("data", json.dumps(saved))
-    assert "is of none of DQN" in run("CartPole-v1 --sb3 contrib.zip").output
+    pytest.importorskip("sb3_contrib")
+    assert "is of none of MaskablePPO" in run("CartPole-v1 --sb3 contrib.zip").output
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that learnt under VecNormalize what it cannot tell from raw observations."""
     library = pytest.importorskip("stable_baselines3", reason="SB3 is not installed")
-    from gymnasium.wrappers import DtypeObservation
     from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+    from stable_baselines3.common.vec_env import VecNormalize
 
     folder = tmp_path_factory.mktemp("trained")
-    for number, norm_obs in enumerate([True, False]):
-        env = VecNormalize(make_vec_env(Signal, 4, seed=0), norm_obs=norm_obs)
-        model = library.PPO("MlpPolicy", env, seed=0, n_steps=64, batch_size=64, device="cpu")
-        model.learn(2048 if norm_obs else 256)
-        model.save(folder / f"model{number}.zip")
-        env.save(str(folder / f"statistics{number}.pkl"))
-        model.set_env(env)  # which forgets the last observations
-        model.save(folder / f"unmarked{number}.zip")
-    model = library.PPO("MlpPolicy", env.venv, seed=0, n_steps=64, batch_size=64, device="cpu")
-    model.learn(256).save(folder / "raw.zip")
-    float64 = DtypeObservation(Signal(), np.float64)
-    env = DummyVecEnv([lambda: float64])
-    for name, one in [("dqn", VecNormalize(env)), ("raw_dqn", env)]:
-        model = library.DQN("MlpPolicy", one, learning_starts=1, device="cpu").learn(9)
-        model.save(folder / f"{name}.zip")
+    env = VecNormalize(make_vec_env(Signal, 4, seed=0))
+    model = library.PPO("MlpPolicy", env, seed=0, n_steps=64, batch_size=64, device="cpu")
+    model.learn(2048).save(folder / "model.zip")
+    env.save(str(folder / "statistics.pkl"))
     return folder
 
 
@@ -338,7 +325,7 @@ def play(episodes: int, model: Path, *more: str) -> Result:
 
 
 def test_a_model_trained_under_vecnormalize_sees_what_it_was_trained_with(trained: Path) -> None:
-    model, statistics = trained / "model0.zip", str(trained / "statistics0.pkl")
+    model, statistics = trained / "model.zip", str(trained / "statistics.pkl")
     journalled = partial(play, 30, model, "--json", "-", "--journal", "runs")
     result = journalled("--vecnormalize", statistics)
     assert "warning" not in result.stderr
@@ -347,44 +334,22 @@ def test_a_model_trained_under_vecnormalize_sees_what_it_was_trained_with(traine
     result = play(30, model, "--json", "-")
     assert json.loads(result.stdout)["mean_return"] < 15
     warnings = warnings_of(result)
-    assert "was trained under VecNormalize, whose statistics are not applied here" in warnings
-    assert f"pass --vecnormalize FILE that VecNormalize.save wrote ({statistics}" in warnings
-    assert "episodes of training was 1" in warnings
-
-
-def test_a_model_warns_by_what_is_known_of_its_training(trained: Path) -> None:
-    def warnings(model: str | Path, *more: str) -> str:
-        return warnings_of(play(3, trained / model, *more))
-
-    statistics = [["--vecnormalize", str(trained / f"statistics{number}.pkl")] for number in (0, 1)]
-    assert "was trained under VecNormalize" in warnings("model1.zip")
-    assert "warning" not in warnings("model1.zip", *statistics[1]), "which normalised rewards alone"
-    assert "warning" not in warnings("raw.zip")
-    assert "trained without VecNormalize: leave --vecn" in warnings("raw.zip", *statistics[0])
-    assert "was trained under VecNormalize" in warnings("dqn.zip")
-    assert "raw_dqn.zip may have been trained under VecNormalize" in warnings("raw_dqn.zip")
-    unmarked = warnings("unmarked0.zip")
-    assert f"if so, pass --vecnormalize {trained / 'statistics0.pkl'}" in unmarked
-    # Away from the files of statistics, the returns alone tell.
-    shutil.copy(trained / "raw_dqn.zip", "alone.zip")
-    assert "warning" not in warnings(Path("alone.zip").absolute())
-    shutil.copy(trained / "unmarked0.zip", "alone.zip")
-    alone = warnings_of(play(30, Path("alone.zip")))
-    assert alone.count("warning") == 1 and "episodes of training was 1" in alone
+    assert "episodes of training was 1" in warnings and "(--vecnormalize)" in warnings
 
 
 def test_what_holds_no_statistics_for_the_model_is_refused(trained: Path) -> None:
     (Path("text.pkl")).write_text("text")
     Path("list.pkl").write_bytes(pickle.dumps([1]))
     for name in ("gone.pkl", "text.pkl", "list.pkl"):
-        result = play(3, trained / "model0.zip", "--vecnormalize", name)
+        result = play(3, trained / "model.zip", "--vecnormalize", name)
         assert result.exit_code == 2
-        assert f"a file that VecNormalize.save wrote, found {name}" in warnings_of(result)
+        assert f"of Box(-inf, inf, (1,), float32), found {name}" in warnings_of(result)
     library = importlib.import_module("stable_baselines3")
     vec_env = importlib.import_module("stable_baselines3.common.vec_env")
     for key in ("a", "b"):
         env = vec_env.VecNormalize(vec_env.DummyVecEnv([lambda key=key: Keyed(key)]))
         env.save(f"{key}.pkl")
     library.PPO("MultiInputPolicy", env, device="cpu").save("keyed.zip")
-    shapes = "shape {'b': (1,)}, as the model takes them, found a.pkl of shape {'a': (1,)}"
-    assert shapes in warnings_of(play(3, Path("keyed.zip"), "--vecnormalize", "a.pkl"))
+    assert "VecNormalize.save wrote for observations of Dict('b'" in warnings_of(
+        play(3, Path("keyed.zip"), "--vecnormalize", "a.pkl")
+    )

@@ -11,14 +11,11 @@ from typer.core import TyperCommand, TyperGroup
 from vecspaces import __version__
 from vecspaces.cli.bench import bench
 from vecspaces.cli.check import check
-from vecspaces.cli.collect import collect
 from vecspaces.cli.describe import describe
 from vecspaces.cli.errors import refuse, report
 from vecspaces.cli.evaluate import evaluate
 from vecspaces.cli.interrupts import reported
-from vecspaces.cli.profile import profile
 from vecspaces.cli.rollout import rollout
-from vecspaces.cli.tune import tune
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +78,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # with rich, tables truncate the names of options
     pretty_exceptions_enable=False,
 )
-for command in (rollout, evaluate, collect, describe, check, bench, tune, profile):
+for command in (rollout, evaluate, describe, check, bench):
     app.command(cls=_Command)(command)
 
 

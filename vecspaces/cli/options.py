@@ -65,54 +65,6 @@ EnvArg: TypeAlias = Annotated[
         "May be given several times.",
     ),
 ]
-Policy: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MODULE:FUNCTION",
-        help="A function that takes a batch of observations and returns actions; or random.",
-    ),
-]
-Sb3: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="MODEL.ZIP",
-        help="A model of Stable-Baselines3 as the policy. Loading it runs code in the file.",
-    ),
-]
-VecNormalize: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Statistics that VecNormalize.save wrote, to normalise the observations for "
-        "the model of --sb3. Loading them runs code in the file.",
-    ),
-]
-Episodes: TypeAlias = Annotated[int, typer.Option(min=1, help="Number of episodes.")]
-MaxEnvs: TypeAlias = Annotated[
-    int | None,
-    typer.Option(min=1, help="Maximum number of environments.", show_default="16 to 32 per worker"),
-]
-DictAgents: TypeAlias = Annotated[
-    Literal["dict"] | None,
-    typer.Option(help="dict, for parallel environments of PettingZoo: returns are sums."),
-]
-MaxEpisodeSteps: TypeAlias = Annotated[
-    int | None,
-    typer.Option(min=1, help="Steps after which an episode is truncated.", show_default="no limit"),
-]
-MaxRetries: TypeAlias = Annotated[
-    int,
-    typer.Option(min=0, help="How often an episode may begin again after it has lost its worker."),
-]
-BatchSize: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Number of rows in each call of the policy.",
-        show_default="as many as are ready; 16 for --sb3",
-    ),
-]
-Progress: TypeAlias = Annotated[bool, typer.Option(help="Show the progress and the time left.")]
 NumEnvs: TypeAlias = Annotated[int, typer.Option(min=1, help="Number of environments.")]
 # The default of every command that makes a batch of environments.
 NUM_ENVS = 64
