@@ -49,17 +49,6 @@ class Env(seeding.Seeded, Generic[ObsType, ActType]):
     A subclass sets `observation_space` and `action_space` and overrides `reset` and `step`; its
     `reset` begins with `super().reset(seed=seed)`. `render` and `close` may be overridden.
 
-    An environment whose observations are arrays, or dicts and tuples of arrays, may also have a
-    method `bind(observation)`. A vector env calls it with arrays that are nested like the space
-    (arrays of shape `()` for the scalars of a Discrete). `reset` and `step` then write the
-    observation into these arrays and return the same object, which saves a copy. The arrays contain
-    an older observation, so write all of them each time. `bind` is called before each `reset` or
-    `step` that writes into other arrays than the last one: once, or before each step if there are
-    several buffers. It is also found through Gymnasium's `TimeLimit`, `OrderEnforcing`,
-    `PassiveEnvChecker` and `RecordEpisodeStatistics`. Other wrappers that neither change nor keep
-    observations may define `bind` themselves. If an environment is a vector env, its `bind` gets a
-    batch: one row per environment in it.
-
     Attributes:
         observation_space: The space of observations.
         action_space: The space of actions.

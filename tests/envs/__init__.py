@@ -508,41 +508,6 @@ class Patient(Ledger):
         return super().step(action)
 
 
-class Placing:
-    """Writes the observations of the class below where it is told to."""
-
-    view: Any = None
-    binds = 0
-
-    def bind(self, observation: Any) -> None:
-        self.view = observation
-        self.binds += 1
-
-    def reset(self, **arguments: Any) -> Any:
-        observation, info = super().reset(**arguments)  # type: ignore[misc]  # of the class below
-        return self.place(observation), info
-
-    def step(self, action: Any) -> Any:
-        observation, *rest = super().step(action)  # type: ignore[misc]  # of the class below
-        return self.place(observation), *rest
-
-    def place(self, observation: Any) -> Any:
-        return observation if self.view is None else put(self.view, observation)
-
-
-def put(view: Any, value: Any) -> Any:
-    """Write a value into a view, and return the view."""
-    if isinstance(view, dict):
-        for key, part in view.items():
-            put(part, value[key])
-    elif isinstance(view, tuple):
-        for part, inner in zip(view, value, strict=True):
-            put(part, inner)
-    else:
-        view[...] = value
-    return view
-
-
 def telling(infos: Iterable[dict[str, Any]]) -> list[Any]:
     """Factories of environments that return these infos in every reset and step."""
     unit, zero = spaces.Box(0, 1, (1,)), np.zeros(1, np.float32)

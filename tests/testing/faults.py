@@ -224,46 +224,6 @@ class LyingActionSpace(Sound):
 # ---------------------------------------------------------------------- what is kept and touched
 
 
-class InPlace(Sound):
-    """Writes its observation where a vector env has it; has no fault."""
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self.bind({"place": np.zeros(2, np.float32), "time": np.zeros((), np.int64)})
-
-    def bind(self, observation: Any) -> None:
-        self.view = observation
-
-    def observe(self) -> Any:
-        self.view["place"][...] = self.place
-        self.view["time"][...] = self.time
-        return self.view
-
-
-@fault("bind")
-class PartlyWritten(InPlace):
-    """Relies on what it wrote before."""
-
-    def observe(self) -> Any:
-        if self.time != 3:
-            self.view["place"][...] = self.place
-        self.view["time"][...] = self.time
-        return self.view
-
-
-@fault("bind")
-class FailingBind(InPlace):
-    """Cannot be bound twice."""
-
-    bound = 0
-
-    def bind(self, observation: Any) -> None:
-        self.bound += 1
-        if self.bound > 2:
-            raise RuntimeError("bound already")
-        super().bind(observation)
-
-
 @fault("action-written")
 class WrittenAction(Sound):
     """Actions are scaled in place."""

@@ -28,7 +28,6 @@ from tests.testing.faults import (
     FAULTS,
     Hanging,
     HoardingInSteps,
-    InPlace,
     LeakingDescriptors,
     LeakingInSteps,
     LeakingMemory,
@@ -52,7 +51,7 @@ STEPS = 40
 full = partial(pytest.param, marks=pytest.mark.full)
 # These need no process of their own; what a Recorder finds is in golden/messages.txt, too.
 HARMLESS = (
-    "GlobalRandomSeeded", "PartlyWritten", "SameEpisode", "CarriedOver", "SharedModule",
+    "GlobalRandomSeeded", "SameEpisode", "CarriedOver", "SharedModule",
     "RandomFrame", "WrongFrame", "ClosedOnce", "PastTheEnd",
 )  # fmt: skip
 
@@ -108,10 +107,6 @@ def test_nothing_is_found_in_a_sound_environment() -> None:
     assert report.cost is not None and 0 < report.cost.step < 0.1
     assert report.num_steps == STEPS
     report.raise_for_findings("note")
-
-
-def test_nothing_is_found_in_one_that_writes_in_place(in_process: None) -> None:
-    assert check(InPlace).findings == ()
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,6 @@ class Homebody(Env[Any, Any]):
         self.threads.add(threading.current_thread().name)
         return self.threads
 
-    def bind(self, observation: Any) -> None:
-        self.note()
-        self.row = observation
-
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.note()
@@ -91,8 +87,8 @@ class Homebody(Env[Any, Any]):
         return self.observe(), float(action), self.time == 2, False, {"time": self.time}
 
     def observe(self) -> Any:
-        self.row[:] = self.time, self.np_random.random()
-        return self.row
+        self.note()
+        return np.array([self.time, self.np_random.random()])
 
     def render(self) -> Any:
         return sorted(self.note())
@@ -428,21 +424,6 @@ def test_threads_that_have_ended_are_forgotten(tmp_path: Path) -> None:
             assert settled(lambda: len([one for one in made if one.is_alive]), 2) == 2
             sign.unlink()
         assert len(made) == 3
-
-
-class StuckInPlace(Stuck):
-    def bind(self, observation: Any) -> None:
-        self.row = observation
-
-
-def test_an_environment_that_writes_its_row_itself_is_not_given_up(tmp_path: Path) -> None:
-    with stuck_worker(tmp_path, env=StuckInPlace) as envs:
-        envs.send([2], [0])
-        envs._session.give_up(0, StepTimeoutError("it took too long", [0]))
-        with pytest.raises(StepTimeoutError, match="still busy"):
-            envs.recv(1, timeout=0.2)
-        assert not list(tmp_path.glob("closed *"))  # it was not left alone
-        envs.close(terminate=True)
 
 
 # ---------------------------------------------------------------------- interrupts

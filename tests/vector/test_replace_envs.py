@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.crosses import diagonal
-from tests.envs import Ledger, Placing, ledger_vector
+from tests.envs import Ledger, ledger_vector
 from tests.envs.agents import Crowd
 from tests.interrupts import Interrupts, guarded, interrupt_at
 from vecspaces import make_vec, spaces
@@ -233,8 +233,8 @@ def test_one_environment_cannot_be_in_two_rows() -> None:
 # ---------------------------------------------------------------------- what is replaced
 
 
-class Noting(Placing, Ledger):
-    """Writes its observations in place, and declares its infos."""
+class Noting(Ledger):
+    """Declares its infos."""
 
     info_space = spaces.Dict({"own": spaces.Discrete(99)})
 

@@ -54,8 +54,6 @@ _ADVICE: Mapping[str, Mapping[str, str]] = {
         "unseeded-reset": "seed in reset only if seed is not None, and let the generator go on "
         "otherwise",
         "company": "keep all state in the instance: no globals, no class attributes",
-        "bind": "write all of the observation where `bind` said last, in each reset and step: what "
-        "is there is older",
         "working-directory": "use absolute paths: the working directory may change",
         "render": "make render return what render_mode requires",
         "render-company": "draw on a surface of the instance, not of the module or class",
@@ -207,8 +205,6 @@ class _Check:
         same_in_company = self._keep_company(trace, alone.extra["changed"])
         if trace is not None:
             self._compare_processes(trace)
-            if alone.extra["binds"] and same_in_company and not _RESULTS & self.findings.keys():
-                self._run(probes.compare_bound, _BUDGET)
         modes = alone.extra["modes"] if _takes_mode(self._make_env) else [None]
         self._render(modes, trace if same_in_company else None)
         if "global-random" in self.findings:  # which is the more precise finding

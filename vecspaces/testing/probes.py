@@ -21,13 +21,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from vecspaces.checks import show_type, show_value
-from vecspaces.sampling import MASK, sample_next
+from vecspaces.sampling import MASK
 from vecspaces.testing.isolation import Played, ProbeHost
 from vecspaces.testing.recording import DeclaredInfos, Recorder, digest
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.group.building import Builder, Built, WrongSpace, is_vector_env
-from vecspaces.vector.group.in_place import find_bind
-from vecspaces.vector.sync_vector_env import SyncVectorEnv
 
 SIBLINGS = 8
 _SUBJECT = 3  # which of the eight is recorded
@@ -115,14 +113,13 @@ def inspect_alone(host: ProbeHost, played: Played, budget: float) -> None:
     _seed_globals(0)
     built = _build(host)
     env, declared, changed = built.env, None, played.extra.setdefault("changed", [])
-    played.extra["binds"] = binds = find_bind(env) is not None
     modes = (getattr(env, "metadata", None) or {}).get("render_modes", ())
     played.extra["modes"] = [str(mode) for mode in modes if mode != "human"]
     if isinstance(built.info_space, WrongSpace):
         played.findings["info-space"] = built.info_space.text
     elif built.info_space is not None:
         declared = DeclaredInfos(built.info_space)
-    recorder = _record(host, env, inspect=True, declared=declared, binds=binds)
+    recorder = _record(host, env, inspect=True, declared=declared)
     played.trace = trace = recorder.trace
     printed, folder, classes = host.printed_bytes(), os.getcwd(), _read_classes(env)
     with played.guard(host, "reset 1"):
@@ -285,43 +282,6 @@ def _disturb(neighbours: tuple[str, ...], number: int, elsewhere: str) -> None:
             _seed_globals(number)
     if "directory" in neighbours:
         os.chdir(elsewhere)
-
-
-# ---------------------------------------------------------------------- in place
-
-
-class _Unbound:
-    """Hides the `bind` of an environment."""
-
-    def __init__(self, env: Any) -> None:
-        self.env = env
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.env, name)
-
-
-@_probe
-def compare_bound(host: ProbeHost, played: Played, budget: float) -> None:
-    """Compare an environment that writes to its row with one that does not."""
-    _seed_globals(0)
-    factories = [host.make_env, lambda: _Unbound(host.make_env())]
-    with contextlib.ExitStack() as stack, played.guard(host, "construction, bound", "bind"):
-        # With two buffers, it is bound to another row in each step.
-        envs = [stack.enter_context(SyncVectorEnv([make], buffers=2)) for make in factories]
-        rng = np.random.default_rng(host.seed)
-        results: list[Any] = []
-        for number in _for_seconds(budget, range(host.num_steps)):
-            where = f"step {number} after the reset" if number else "reset"
-            host.note(f"{where}, bound")
-            action = sample_next(envs[0], results[0], rng) if number else None
-            results = [one.step(action) if number else one.reset(seed=host.seed) for one in envs]
-            bound, unbound = ([digest(part) for part in result[:-1]] for result in results)
-            if bound != unbound:
-                part = "observation" if bound[0] != unbound[0] else "reward or a flag"
-                played.findings["bind"] = (
-                    f"{where}: the {part} is another one where `bind` was called"
-                )
-                break
 
 
 # ---------------------------------------------------------------------- render

@@ -87,8 +87,7 @@ class Recorder:
     """Plays one environment: resets, steps, and resets at the end of each episode.
 
     `seed` is the seed of the first reset; later ones have none. `note` is called with a description
-    of the next action. With `inspect`, `findings` has the faults of results; an environment that
-    `binds` may change its last observation.
+    of the next action. With `inspect`, `findings` has the faults of results.
     """
 
     def __init__(
@@ -100,10 +99,9 @@ class Recorder:
         *,
         inspect: bool = False,
         declared: DeclaredInfos | None = None,
-        binds: bool = False,
     ) -> None:
         self.env = env
-        self._declared, self._binds = declared, binds
+        self._declared = declared
         self._seed, self._num_steps, self._note, self._inspect = seed, num_steps, note, inspect
         space = env.observation_space
         self._rule = validation.ObservationRule(native_space(space), space)
@@ -199,9 +197,10 @@ class Recorder:
         self._find_flaws(validation.find_in_info(info), where)
         if isinstance(info, dict):
             self._check_info(info, where)
-        self._kept = [("info", info, digest(info))]
-        if not self._binds:
-            self._kept.append(("observation", observation, digest(observation)))
+        self._kept = [
+            ("info", info, digest(info)),
+            ("observation", observation, digest(observation)),
+        ]
 
     def _look_back(self, where: str) -> None:
         """Check whether the last call changed the results of the one before it."""

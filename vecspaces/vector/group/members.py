@@ -18,7 +18,6 @@ from vecspaces.vector.exchange.messages import Restart, Starts
 from vecspaces.vector.exchange.stats import EnvTimings, Timings
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import Built
-from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.threads import EnvThread
 
@@ -41,7 +40,7 @@ class Member(ABC):
     """Environments of a group, and their rows, which `place` numbers."""
 
     #: The attributes that `view` makes, and that a copy of the group makes again.
-    _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_views", "_in_place", "_info_writers", "_final_writer")
+    _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_views", "_info_writers", "_final_writer")
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         self.built = list(built)
@@ -61,8 +60,6 @@ class Member(ABC):
         """Attach to the memory that is used from now on."""
         self._views = views
         buffers, low, high = views.buffers, self.rows.start, self.rows.stop
-        # The rows that environments write themselves; None if none does.
-        self._in_place = InPlace.of(self.built, buffers, self._targets)
         # With an info_space, the writers of the infos of each slot, and of the last infos of
         # episodes.
         self._info_writers = [
@@ -72,18 +69,8 @@ class Member(ABC):
         if buffers.final_infos is not None:
             self._final_writer = InfoWriter(buffers.final_infos, low, high, self._validate)
 
-    @property
-    def writes_itself(self) -> bool:
-        """Whether an environment writes its observations itself, at any time."""
-        return self._in_place is not None
-
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in self._OF_VIEWS}
-
-    @property
-    @abstractmethod
-    def _targets(self) -> Sequence[int | slice]:
-        """The place of each environment's observations: its row, or its rows."""
 
     @abstractmethod
     def whole(self, rows: Sequence[int]) -> list[list[int]]:

@@ -82,19 +82,13 @@ class SingleEnvs(Member):
         # Bound once for each slot, so that a step needs no further look-up.
         infos: list[Any] = self._info_writers or [None] * buffers.plan.slots
         self._slots = [
-            SlotWriter(buffers, slot, self.rows, self._in_place, info_writer)
+            SlotWriter(buffers, slot, self.rows, info_writer)
             if self._boxes is None
-            else ValidatedSlotWriter(
-                buffers, slot, self.rows, self._in_place, info_writer, self._boxes, self._envs
-            )
+            else ValidatedSlotWriter(buffers, slot, self.rows, info_writer, self._boxes, self._envs)
             for slot, info_writer in enumerate(infos)
         ]
         self._take_actions = buffers.actions.reader(self.rows.start, self.rows.stop)
         self._begin_position = partial(buffers.positions.begin, views.worker)
-
-    @property
-    def _targets(self) -> Sequence[int | slice]:
-        return self.rows
 
     def whole(self, rows: Sequence[int]) -> list[list[int]]:
         """Each row steps by itself."""
@@ -130,8 +124,6 @@ class SingleEnvs(Member):
             seed, options = starts[row]
             arguments = reset_arguments(self._seeds.get(row) if seed is None else seed, options)
             try:
-                if self._in_place is not None:
-                    self._turn_to(slot, [row], "reset")
                 observation, info = self.reset_env(row, "reset", arguments)
                 writer.write_observation(row, observation)
             except RAISED as error:
@@ -146,15 +138,6 @@ class SingleEnvs(Member):
             return writer.write_infos(rows, infos)
         except RAISED as error:
             raise failed(error, rows, "reset") from None
-
-    def _turn_to(self, slot: int, rows: Sequence[int] | None, command: str) -> None:
-        """Let the environments of some rows, or all, write their observations to a slot."""
-        assert self._in_place is not None
-        low = self.rows.start
-        try:
-            self._in_place.turn_to(slot, None if rows is None else [row - low for row in rows])
-        except RAISED as error:
-            raise Failure.of(error, (low + self._in_place.number,), command) from None
 
     def reset_env(
         self, row: int, command: str, arguments: Mapping[str, Any]
@@ -232,8 +215,6 @@ class SingleEnvs(Member):
         else:
             actions = list(map(self._views.buffers.actions.item, rows))
             steppers = [self._steppers[row - low] for row in rows]
-        if self._in_place is not None:
-            self._turn_to(slot, rows, "step")
         pairs: Iterator[Any] = zip(self.rows if rows is None else rows, steppers, actions)  # noqa: B905
         if note is not None:
             pairs = _noting(pairs, note)

@@ -10,7 +10,6 @@ from vecspaces.spaces import Space
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.infos import InfosByRow
 from vecspaces.vector.group.form import as_reward, reward_writer
-from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.validation import Validated
 
@@ -23,16 +22,12 @@ class SlotWriter:
         buffers: Buffers,
         slot: int,
         rows: range,
-        in_place: InPlace | None,
         infos: InfoWriter | None,
     ) -> None:
         low, views = rows.start, buffers.slice(slot, rows.start, rows.stop)
         self._infos = infos
         self._write_observations = views.write
         self.write_observation = buffers.observations[slot].write
-        if in_place is not None:
-            self.write_observation = in_place.row_writer(self.write_observation, low)
-            self._write_observations = in_place.writer(views.write, self.write_observation, low)
         self._write_rewards = reward_writer(views.rewards, low)
         # Memoryviews store single values, and a few bytes, in half the time of arrays.
         self._rewards: Any = views.rewards.data
@@ -89,12 +84,11 @@ class ValidatedSlotWriter(SlotWriter):
         buffers: Buffers,
         slot: int,
         rows: range,
-        in_place: InPlace | None,
         infos: InfoWriter | None,
         space: Space[Any],
         envs: Sequence[Validated],
     ) -> None:
-        super().__init__(buffers, slot, rows, in_place, infos)
+        super().__init__(buffers, slot, rows, infos)
         self._written = buffers.observations[slot].read()[rows.start : rows.stop]
         self._space, self._envs = space, envs
 

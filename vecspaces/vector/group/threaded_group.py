@@ -346,14 +346,14 @@ class ThreadedGroup(EnvGroup):
     def _give_up(self, env: _EnvInThread, failure: Failure) -> None:
         """Answer for a late environment, and let it begin again in another thread.
 
-        Nothing happens if the environment could still write to its row, or if more threads would
-        hang than may run at the same time; the caller then replaces the process.
+        Nothing happens if more threads would hang than may run at the same time; the caller then
+        replaces the process.
         """
         self._left = [thread for thread in self._left if thread.is_stuck]
         thread, rows = env.thread, env.member.rows
         tasks = [task for task in self._tasks if task.op in _OF_ROWS]
         jobs = [job for task in tasks for job in task.jobs if job.rows == rows]
-        if not jobs or env.member.writes_itself:
+        if not jobs:
             return
         # Others that wait for the same stuck thread leave no further thread behind.
         if thread not in self._left and len(self._left) >= self._concurrent_envs:

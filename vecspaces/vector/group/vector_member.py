@@ -62,10 +62,6 @@ class VectorMember(Member):
         self._make_stepper()
         self.view(views)
 
-    @property
-    def _targets(self) -> Sequence[int | slice]:
-        return [self._at]
-
     def whole(self, rows: Sequence[int]) -> list[list[int]]:
         """All rows step together."""
         return [list(self.rows)] if rows else []
@@ -103,7 +99,6 @@ class VectorMember(Member):
             if len(rows) < len(self.rows):
                 columns = self._reset_some(slot, rows, seed, dict(options or {}))
             else:
-                self._turn_to(slot, "reset")
                 observations, columns = self._reset("reset", seed, options)
                 self._lost, self._first = {}, None
                 self._write(slot, observations)
@@ -122,8 +117,6 @@ class VectorMember(Member):
         # Vector envs of vecspaces support the mask, and wrappers of them may change the other rows.
         before = None if reaches_each(self._env) else self._shown(others)
         options["reset_mask"] = np.isin(self.rows, rows)
-        if self._first is None:
-            self._turn_to(slot, "reset")
         observations, columns = self._reset("reset", seed, options)
         if before is not None and not _same(before, self._encode(observations, others)):
             raise ValueError(
@@ -242,7 +235,6 @@ class VectorMember(Member):
 
     def _step(self, slot: int) -> Columns:
         """Step the vector env, and write what it returns."""
-        self._turn_to(slot, "step")
         actions = self._views.buffers.actions.read(copy=True, at=self._at)
         if self.built[0].translate is not None:
             actions = self.built[0].translate(actions)
@@ -288,16 +280,8 @@ class VectorMember(Member):
         finals.copy_rows(self._views.buffers.observations[slot], list(self.rows))
         return {**columns, **marks}
 
-    def _turn_to(self, slot: int, command: str) -> None:
-        """Let the vector env write its observations to a slot, if it can."""
-        if self._in_place is not None:
-            self._run(command, self._in_place.turn_to, slot)
-
     def _write(self, slot: int, observations: Any) -> None:
-        """Write the observations of all rows, unless the vector env did."""
-        if self._in_place is not None and self._in_place.has_written(0, observations):
-            self._slot = slot
-            return
+        """Write the observations of all rows."""
         buffers = self._views.buffers
         try:
             buffers.observations[slot].write_batch(observations, at=self._at)
