@@ -20,7 +20,6 @@ from vecspaces.spaces.intervals import (
     is_number,
 )
 from vecspaces.spaces.space import Space
-from vecspaces.spaces.standard import FIELDS
 
 _BOUNDS = ("low", "high", "bounded_below", "bounded_above")
 _MINIMUM_FASTER_FROM = 1024  # entries; a comparison has a temporary array
@@ -56,7 +55,6 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         Box([-1. -2.], [2. 4.], (2,), float32)
     """
 
-    _fields = FIELDS["Box"]
     _kinds = "iufb"
     low: npt.NDArray[ScalarT_cov]
     high: npt.NDArray[ScalarT_cov]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from vecspaces.checks import mismatch, show_value
+from vecspaces.checks import mismatch, show_path, show_value
 from vecspaces.errors import CustomSpaceError
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.intervals import all_equal, dtype_limits
@@ -22,10 +18,15 @@ from vecspaces.spaces.standard import KINDS, FieldKind, StandardSpace, map_membe
 #: The version that `to_description` writes, and the newest that `from_description` reads.
 VERSION = 1
 
-_DTYPE = r"bool|u?int(8|16|32|64)|float(16|32|64|96|128)|[<>][iuf](2|4|8|12|16)"
-_NUMBER = r"-?(inf|\d+(\.\d*)?(e[+-]?\d+)?)"
 _INFINITE = {"inf": np.inf, "-inf": -np.inf}
-_KEY_TYPES = (str, int, float, bool, type(None))
+# For bounds: the attribute that says where they are, and what is written elsewhere.
+_BOUNDED = {"low": ("bounded_below", "-inf"), "high": ("bounded_above", "inf")}
+_PLAIN: dict[str, type] = {"size": int, "limit": int, "length": int, "flag": bool}
+_DTYPES = {
+    dtype: str(dtype.name if dtype.isnative else dtype.str)
+    for code in "?bhilqBHILQefdg"
+    for dtype in (np.dtype(code), np.dtype(code).newbyteorder())
+}
 
 
 def to_description(space: Space[Any]) -> dict[str, Any]:
@@ -108,41 +109,41 @@ def _write_space(space: Any, where: str) -> dict[str, Any]:
     if KINDS.get(kind.__name__) is not kind:
         expected = f"one of {', '.join(KINDS)}, and no class derived from them"
         raise CustomSpaceError(mismatch(where, expected, f"{space!r} of type {kind.__name__}"))
-    if kind is Dict and not all(map(_is_key, space.spaces)):
-        wrong = next(key for key in space.spaces if not _is_key(key))
-        expected = "keys that JSON has: str, int, float, bool or None"
-        raise CustomSpaceError(mismatch(where, expected, show_value(wrong)))
-    arguments = kind._arguments_of(space)
+    for key in space.spaces if kind is Dict else ():
+        if not _is_key(key):
+            expected = "keys that JSON has: str, int, float, bool or None"
+            raise CustomSpaceError(mismatch(where, expected, show_value(key)))
+    arguments = {"shape": space.shape, **kind._arguments_of(space)}
     map_members(kind, arguments, where, _write_space)
-    arguments["shape"] = space.shape
     fields = _fields_of(kind).items()
-    return {
-        "type": kind.__name__,
-        **{name: _write_field(space, field, arguments[name]) for name, field in fields},
-    }
+    written = {name: _write_field(space, name, field, arguments[name]) for name, field in fields}
+    return {"type": kind.__name__, **written}
 
 
-def _write_field(space: Any, field: FieldKind, value: Any) -> Any:
-    """Return one argument of a space as JSON types."""
-    match field:
-        case "low":
-            return _write_numbers(value, space.bounded_below, "-inf")
-        case "high":
-            return _write_numbers(value, space.bounded_above, "inf")
-        case "limits":
-            return _write_numbers(value)
-        case "limit" | "length":
-            return int(value)
-        case "flag":
-            return bool(value)
-        case "dtype":
-            return str(value.name if value.isnative else value.str)
-        case "characters":
-            return value if _is_kept(value) else list(value)  # JSON would join two of them
-        case "shape" | "size":
-            return list(value) if isinstance(value, tuple) else value
-        case _:  # members, which are already written
-            return value
+def _write_field(space: Any, name: str, field: FieldKind, value: Any) -> Any:
+    """Return one argument of a space as JSON types; members are written already."""
+    if isinstance(value, np.ndarray):
+        return _write_numbers(space, name, value)
+    if isinstance(value, np.dtype):
+        return _DTYPES[value]
+    if isinstance(value, tuple) or (field == "characters" and not _is_kept(value)):
+        return list(value)
+    return _PLAIN[field](value) if field in ("limit", "length", "flag") else value
+
+
+def _write_numbers(space: Any, name: str, array: Any) -> Any:
+    """Return exact numbers, one if all are equal; infinite ones as strings, since JSON has none."""
+    numbers = array.astype(object)
+    if array.dtype.kind == "f":
+        if array.dtype.itemsize > 8:  # no Python number is as exact
+            numbers = np.array([str(number) for number in array.flat], object).reshape(array.shape)
+        numbers[array == np.inf], numbers[array == -np.inf] = "inf", "-inf"
+    elif name in _BOUNDED:
+        attribute, infinity = _BOUNDED[name]
+        numbers[~getattr(space, attribute)] = infinity
+    # Zeros are equal, whatever their signs.
+    one = all_equal(numbers) and (array.dtype.kind != "f" or all_equal(np.signbit(array)))
+    return numbers.flat[0] if one else numbers.tolist()
 
 
 def _read_space(description: Any, where: str) -> Space[Any]:
@@ -153,141 +154,97 @@ def _read_space(description: Any, where: str) -> Space[Any]:
     if not isinstance(name, str) or name not in KINDS:
         raise _wrong(f"{where}['type']", f"one of {', '.join(KINDS)}", name)
     kind = KINDS[name]
-    fields = _fields_of(kind)
-    names = ["type", *fields]
+    names = ["type", *_fields_of(kind)]
     if set(description) != set(names):
         raise ValueError(mismatch(where, f"the fields {names}", f"{list(description)}"))
-    found = {name: _read_field(description, where, name, field) for name, field in fields.items()}
+    arguments: dict[str, Any] = {}
+    bounded: dict[str, Any] = {}
+    for name, field in _fields_of(kind).items():
+        value, place = description[name], f"{where}[{name!r}]"
+        if field in ("low", "high", "limits"):
+            dtype, shape = arguments["dtype"], arguments["shape"]
+            arguments[name], bounded[name] = _read_numbers(value, place, dtype, shape, name)
+        else:
+            arguments[name] = _read_field(field, value, place)
     try:
-        return _make(kind, found)
+        if kind is MultiDiscrete:
+            shape, dtype = arguments.pop("shape"), arguments["dtype"]
+            arguments |= {name: np.full(shape, arguments[name], dtype) for name in bounded}
+        space: Any = kind(**arguments)
     except (ArithmeticError, MemoryError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
-
-
-def _read_field(description: dict[str, Any], where: str, name: str, field: FieldKind) -> Any:
-    """Return one field of a description as the argument of a space, checked."""
-    found, place = description[name], f"{where}[{name!r}]"
-    match field:
-        case "shape":
-            return _read_shape(found, place)
-        case "size" if isinstance(found, list):
-            return _read_shape(found, place)
-        case "size" | "limit" | "length":
-            return _expect(int, found, place)
-        case "flag":
-            return _expect(bool, found, place)
-        case "dtype":
-            return _read_dtype(found, place)
-        case "low" | "high" | "limits":
-            dtype = _read_field(description, where, "dtype", "dtype")
-            shape = _read_field(description, where, "shape", "shape")
-            infinity = {"low": -np.inf, "high": np.inf}.get(name, np.nan)
-            return _read_numbers(found, place, dtype, shape, infinity)
-        case "characters":
-            apart = isinstance(found, list)
-            apart = apart and all(type(one) is str and len(one) == 1 for one in found)
-            return found if apart else _expect(str, found, place)
-        case "optional space" if found is None:
-            return None
-        case "spaces":
-            members = enumerate(_expect(list, found, place))
-            return [_read_space(one, f"{place}[{i}]") for i, one in members]
-        case "items":
-            return _read_items(_expect(list, found, place), place)
-        case _:
-            return _read_space(found, place)
-
-
-def _make(kind: type[StandardSpace[Any]], found: dict[str, Any]) -> Space[Any]:
-    """Return the space for the values that were read."""
-    bounded: dict[str, Any] = {}
-    for name in ("low", "high"):
-        if name in found:
-            found[name], bounded[name] = found[name]
-    if kind is MultiDiscrete:
-        shape = found.pop("shape")
-        for name in ("nvec", "start"):
-            found[name] = np.full(shape, found[name][0], found["dtype"])
-    space = kind(**found)
-    for name, attribute in (("low", "bounded_below"), ("high", "bounded_above")):
+    for name, (attribute, _) in _BOUNDED.items():
         if bounded.get(name) is not None:
             setattr(space, attribute, bounded[name])
-    return space
+    read: Space[Any] = space
+    return read
 
 
-def _wrong(where: str, expected: str, found: Any) -> ValueError:
-    return ValueError(mismatch(where, expected, show_value(found)))
-
-
-def _expect(kind: type, found: Any, where: str) -> Any:
-    """Return a value if it is of a type; a bool is not an int."""
-    if type(found) is not kind:
-        raise _wrong(where, f"a value of type {kind.__name__}", found)
-    return found
-
-
-def _read_shape(found: Any, where: str) -> tuple[int, ...]:
-    if not isinstance(found, list) or not all(type(n) is int and n >= 0 for n in found):
-        raise _wrong(where, "a list of integers of at least 0", found)
-    return tuple(found)
-
-
-def _read_dtype(found: Any, where: str) -> np.dtype[Any]:
-    if isinstance(found, str) and re.fullmatch(_DTYPE, found):
-        try:
-            return np.dtype(found)
-        except TypeError:  # such as float128 where there is none
-            pass
-    raise _wrong(where, "the name of an integer, floating or bool dtype", found)
+def _read_field(field: FieldKind, value: Any, where: str) -> Any:
+    """Return one field of a description as the argument of a space, checked."""
+    if field == "dtype":
+        if not isinstance(value, str) or value not in _DTYPES.values():
+            raise _wrong(where, "the name of an integer, floating or bool dtype", value)
+        return np.dtype(value)
+    if field == "shape" or (field == "size" and isinstance(value, list)):
+        if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
+            raise _wrong(where, "a list of integers of at least 0", value)
+        return tuple(value)
+    if field in ("space", "optional space"):
+        is_none = value is None and field == "optional space"
+        return None if is_none else _read_space(value, where)
+    characters = isinstance(value, list) and all(type(c) is str and len(c) == 1 for c in value)
+    if field == "characters" and characters:
+        return value
+    kind: Any = _PLAIN.get(field, str if field == "characters" else list)
+    if type(value) is not kind:  # a bool is not an int
+        raise _wrong(where, f"a value of type {kind.__name__}", value)
+    if field == "spaces":
+        return [_read_space(member, f"{where}[{i}]") for i, member in enumerate(value)]
+    return _read_items(value, where) if field == "items" else value
 
 
 def _read_numbers(
-    found: Any, where: str, dtype: np.dtype[Any], shape: tuple[int, ...], infinity: float
+    value: Any, where: str, dtype: np.dtype[Any], shape: tuple[int, ...], name: str
 ) -> tuple[Any, Any]:
     """Return numbers of the dtype, or one number for all, and which of them are bounds."""
-    read = partial(_read_number, dtype, infinity)
-    if not isinstance(found, list):
-        number, is_bound = read(found, where)
-        return (number if is_bound else infinity), None
-    pairs = [read(value, place) for value, place in _entries(found, shape, where)]
-    numbers = np.array([number for number, _ in pairs], dtype)
-    bounded = np.array([is_bound for _, is_bound in pairs], np.bool_)
-    return numbers.reshape(shape), bounded.reshape(shape)
-
-
-def _read_number(dtype: np.dtype[Any], infinity: float, value: Any, where: str) -> tuple[Any, bool]:
-    """Return a number, and whether it is a bound; if not, it is the limit of the dtype."""
+    infinity = _BOUNDED[name][1] if name in _BOUNDED else ""
     smallest, largest = dtype_limits(dtype)
-    text = isinstance(value, str)
-    if dtype.kind == "f" and text and (value in _INFINITE or dtype.itemsize > 8):
-        with warnings.catch_warnings():  # what overflows is not a number of the dtype
-            warnings.simplefilter("ignore", RuntimeWarning)
-            number = dtype.type(value if re.fullmatch(_NUMBER, value) else "nan")
-        if np.isfinite(number) or value in _INFINITE:
-            return number, number != infinity
-    if dtype.kind == "i" and text and _INFINITE.get(value) == infinity:
-        return (smallest if infinity < 0 else largest), False
     kinds = {"f": (int, float), "b": (bool,)}.get(dtype.kind, (int,))
-    if type(value) not in kinds or not smallest <= value <= largest:
-        raise _wrong(where, f"a number from {smallest} to {largest} ({dtype})", value)
-    return int(value) if dtype.kind == "b" else value, True
+    entries, expected_shape = np.array(value, object), shape if isinstance(value, list) else ()
+    if entries.shape != expected_shape and (entries.size or 0 not in expected_shape):
+        raise _wrong(where, f"lists of shape {shape}", value)
+    numbers = np.empty(entries.shape, dtype)
+    for index, entry in np.ndenumerate(entries):
+        fits = type(entry) in kinds and smallest <= entry <= largest
+        if isinstance(entry, str) and dtype.kind == "f":
+            fits = entry in _INFINITE or (dtype.itemsize > 8 and _is_finite(entry, dtype))
+        elif isinstance(entry, str) and dtype.kind == "i" and entry == infinity:
+            entry, fits = (smallest if infinity == "-inf" else largest), True
+        if not fits:
+            expected = f"a number from {smallest} to {largest} ({dtype})"
+            raise _wrong(f"{where}{show_path(index)}", expected, entry)
+        numbers[index] = entry
+    bounded = np.asarray(entries != infinity, np.bool_)
+    if isinstance(value, list):
+        return numbers.reshape(shape), bounded.reshape(shape)
+    number = int(numbers) if dtype.kind == "b" else numbers[()]
+    return (number if bounded else _INFINITE[infinity]), None
 
 
-def _entries(values: Any, shape: tuple[int, ...], where: str) -> Iterator[tuple[Any, str]]:
-    """Yield the entries of nested lists of a shape, and their indices."""
-    if not shape:
-        yield values, where
-        return
-    if not isinstance(values, list) or len(values) != shape[0]:
-        raise _wrong(where, f"lists of shape {shape}", values)
-    for i, value in enumerate(values):
-        yield from _entries(value, shape[1:], f"{where}[{i}]")
+def _is_finite(text: str, dtype: np.dtype[Any]) -> bool:
+    """Return whether a text is a finite number of a dtype."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of an overflow
+            return bool(np.isfinite(dtype.type(text)))
+    except ValueError:
+        return False
 
 
-def _read_items(found: list[Any], where: str) -> list[tuple[Any, Space[Any]]]:
+def _read_items(pairs: list[Any], where: str) -> list[tuple[Any, Space[Any]]]:
     """Return the pairs of a key and a space."""
     members: dict[Any, Space[Any]] = {}
-    for i, pair in enumerate(found):
+    for i, pair in enumerate(pairs):
         place = f"{where}[{i}]"
         if not isinstance(pair, list) or len(pair) != 2 or not _is_key(pair[0]):
             raise _wrong(place, "a pair of a key and a description", pair)
@@ -297,25 +254,17 @@ def _read_items(found: list[Any], where: str) -> list[tuple[Any, Space[Any]]]:
     return list(members.items())
 
 
+def _wrong(where: str, expected: str, found: Any) -> ValueError:
+    return ValueError(mismatch(where, expected, show_value(found)))
+
+
 def _is_key(key: Any) -> bool:
     """Return whether JSON can represent a key of a Dict; nan would not be found again."""
-    return type(key) in _KEY_TYPES and key == key and (type(key) is not str or _is_kept(key))
+    is_str = type(key) is str
+    plain = is_str or key is None or type(key) in (int, float, bool)
+    return plain and key == key and (not is_str or _is_kept(key))
 
 
 def _is_kept(text: str) -> bool:
     """Return whether JSON keeps a str: it joins a pair of surrogates into one character."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") == text
-
-
-def _write_numbers(array: npt.NDArray[Any], bounded: Any = True, infinity: str = "") -> Any:
-    """Return exact numbers, one if all are equal; infinite ones as strings, since JSON has none."""
-    numbers: Any = array.astype(object)
-    if array.dtype.kind == "f":
-        if array.dtype.itemsize > 8:  # no Python number is as exact
-            numbers = np.array([str(number) for number in array.flat], object).reshape(array.shape)
-        numbers[array == np.inf], numbers[array == -np.inf] = "inf", "-inf"
-    else:
-        numbers[np.logical_not(bounded)] = infinity
-    # Zeros are equal, whatever their signs.
-    one = all_equal(numbers) and (array.dtype.kind != "f" or all_equal(np.signbit(array)))
-    return numbers.flat[0] if one else numbers.tolist()

@@ -19,7 +19,6 @@ from vecspaces.spaces.nesting import (
     seed_member,
 )
 from vecspaces.spaces.space import Space
-from vecspaces.spaces.standard import FIELDS
 
 
 class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[MemberT]):
@@ -52,7 +51,6 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
         {'color': np.int64(0), 'position': array([-0.3991573 ,  0.21649833], dtype=float32)}
     """
 
-    _fields = FIELDS["Dict"]
     _container = dict
     spaces: dict[str, Space[MemberT]]
     sort_keys: bool

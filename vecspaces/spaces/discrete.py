@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.masks import check_limit, choose_limit
-from vecspaces.spaces.standard import FIELDS, StandardSpace
+from vecspaces.spaces.standard import StandardSpace
 from vecspaces.typevars import TypeVar
 
 IntegerT_cov = TypeVar("IntegerT_cov", bound=np.integer[Any], covariant=True, default=np.int64)
@@ -47,7 +47,6 @@ class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):
         np.int32(0)
     """
 
-    _fields = FIELDS["Discrete"]
     dtype: np.dtype[IntegerT_cov]
     n: IntegerT_cov
     start: IntegerT_cov

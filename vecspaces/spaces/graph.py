@@ -22,7 +22,6 @@ from vecspaces.spaces.batching import batch_space
 from vecspaces.spaces.masks import choose_limit
 from vecspaces.spaces.nesting import Composite, check_member, sample_member
 from vecspaces.spaces.space import Space
-from vecspaces.spaces.standard import FIELDS
 
 
 class GraphInstance(NamedTuple):
@@ -67,8 +66,6 @@ class Graph(Composite[GraphInstance]):
                [ 31.519672, -96.5817  ,  85.16244 ]], dtype=float32), edges=array([1]),
                edge_links=array([[0, 1]], dtype=int32))
     """
-
-    _fields = FIELDS["Graph"]
 
     def __init__(
         self,

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from vecspaces.checks import show_value
 from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.masks import check_limit, choose_limit
-from vecspaces.spaces.standard import FIELDS
 
 
 class MultiBinary(ArraySpace[np.int8]):
@@ -36,7 +35,6 @@ class MultiBinary(ArraySpace[np.int8]):
                [1, 1]], dtype=int8)
     """
 
-    _fields = FIELDS["MultiBinary"]
     n: int | tuple[int, ...]
 
     def __init__(

@@ -12,7 +12,6 @@ from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.discrete import Discrete, IntegerT_cov
 from vecspaces.spaces.intervals import cast_exactly
 from vecspaces.spaces.masks import check_limit, check_limit_tuple, choose_limit
-from vecspaces.spaces.standard import FIELDS
 
 
 class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
@@ -39,7 +38,6 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
                [2, 2]])
     """
 
-    _fields = FIELDS["MultiDiscrete"]
     nvec: npt.NDArray[IntegerT_cov]
     start: npt.NDArray[IntegerT_cov]
 

@@ -13,7 +13,6 @@ from vecspaces.spaces.masks import check_limit_tuple, choose_limit
 from vecspaces.spaces.nesting import Composite, MemberT, check_members, sample_member
 from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
-from vecspaces.spaces.standard import FIELDS
 from vecspaces.spaces.tuple import Tuple
 
 
@@ -40,7 +39,6 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         (np.int64(1), array([-0.00711833, -0.7257502 ], dtype=float32))
     """
 
-    _fields = FIELDS["OneOf"]
     spaces: tuple[Space[MemberT], ...]
 
     def __init__(

@@ -20,7 +20,6 @@ from vecspaces.spaces.batching import batch_space
 from vecspaces.spaces.masks import choose_limit
 from vecspaces.spaces.nesting import Composite, check_member, explain_members, sample_member
 from vecspaces.spaces.space import Space
-from vecspaces.spaces.standard import FIELDS
 
 
 class Sequence(Composite["tuple[Any, ...] | Any"]):
@@ -52,7 +51,6 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
                [0.19049619]], dtype=float32)
     """
 
-    _fields = FIELDS["Sequence"]
     feature_space: Space[Any]
     stack: bool
     stacked_feature_space: Space[Any]

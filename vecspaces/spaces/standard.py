@@ -48,12 +48,13 @@ class StandardSpace(Space[T_cov]):
     _fields: ClassVar[dict[str, FieldKind]]
 
     _kind: ClassVar[type[StandardSpace[Any]]]
-    """Which of the ten it is: the class that has the fields."""
+    """Which of the ten it is."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "_fields" in vars(cls):
-            cls._kind = KINDS[cls.__name__] = cls
+        if KINDS.get(cls.__name__, cls) is None:
+            cls._fields, cls._kind = FIELDS[cls.__name__], cls
+            KINDS[cls.__name__] = cls
 
     @property
     def is_np_flattenable(self) -> bool:

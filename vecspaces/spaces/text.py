@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.masks import check_limit, check_limit_tuple, choose_limit
-from vecspaces.spaces.standard import FIELDS, StandardSpace
+from vecspaces.spaces.standard import StandardSpace
 
 alphanumeric: frozenset[str] = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -57,8 +57,6 @@ class Text(StandardSpace[str]):
         >>> Text(min_length=1, max_length=10, charset=string.digits)
         Text(1, 10, charset=0123456789)
     """
-
-    _fields = FIELDS["Text"]
 
     def __init__(
         self,

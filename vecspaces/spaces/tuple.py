@@ -19,7 +19,6 @@ from vecspaces.spaces.nesting import (
     seed_member,
 )
 from vecspaces.spaces.space import Space
-from vecspaces.spaces.standard import FIELDS
 
 
 class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[MemberT]):
@@ -45,7 +44,6 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
         (np.int64(0), array([-0.3991573 ,  0.21649833], dtype=float32))
     """
 
-    _fields = FIELDS["Tuple"]
     _container = tuple
     spaces: tuple[Space[MemberT], ...]
 
