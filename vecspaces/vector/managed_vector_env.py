@@ -23,7 +23,7 @@ from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
-from vecspaces.vector.exchange.infos import Merger, Part
+from vecspaces.vector.exchange.infos import Part, merge
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.stats import CallerClock, Stats
 from vecspaces.vector.group.building import Agents, GroupDescription
@@ -82,7 +82,6 @@ class ManagedVectorEnv(
         self._send_recv = SendRecv(
             self._session, backend, self._mode, self._together, self._are_agents, self.batch_size
         )
-        self._merger = Merger(self.num_envs)
         self._calls = Calls(self._session, backend)
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:
@@ -392,7 +391,7 @@ class ManagedVectorEnv(
         parts: list[Part] = []
         for worker in self._session.everyone:
             parts += results.get(worker) or ()
-        return self._merger.merge(parts)
+        return merge(parts, self.num_envs)
 
     # ------------------------------------------------------------------ some environments
 

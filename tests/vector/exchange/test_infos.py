@@ -27,7 +27,6 @@ from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.exchange.infos import (
     Column,
     InfosByRow,
-    Merger,
     columns_of,
     from_plain,
     gather,
@@ -106,67 +105,6 @@ def test_infos_of_one_kind_a_key_are_gymnasiums_and_listed_as_they_were(
         assert_same_infos(found, info)
 
 
-# Each of them may be nested in others, under the names of masks too.
-KINDS = {**SAME_KIND, "unsigned": st.integers(0, 2**64), "masks": hnp.arrays(bool, (2,))}
-forms = st.recursive(
-    st.sampled_from(sorted(KINDS)).map(KINDS.__getitem__),
-    lambda inner: st.dictionaries(
-        st.sampled_from(["a", "b", "_a", "final_obs"]), inner, max_size=3
-    ).map(st.fixed_dictionaries),
-    max_leaves=4,
-)
-
-
-@given(st.dictionaries(st.sampled_from(["a", "b", "_a"]), forms), st.integers(1, 3), st.data())
-def test_steps_are_merged_alike_whatever_the_last_one_was(
-    form: dict[str, st.SearchStrategy[Any]], num_envs: int, data: st.DataObject
-) -> None:
-    infos = st.one_of(st.fixed_dictionaries(form), st.fixed_dictionaries(form), wild)
-    step = st.lists(infos, min_size=num_envs, max_size=num_envs)
-    merger, of_two_workers = Merger(num_envs), Merger(num_envs)
-    cut = data.draw(st.integers(1, num_envs))
-    for given_infos in data.draw(st.lists(step, min_size=2, max_size=6)):
-        part = InfosByRow({row: info for row, info in enumerate(given_infos) if info})
-        assert_same_infos(merger.merge([part]), merge([gather(dict(part))], num_envs))
-        # NumPy turns arrays of the other byte order into native ones as it unpickles them.
-        part = pickle.loads(pickle.dumps(part))
-        halves = [
-            {row: part[row] for row in part if (row < cut) == is_first} for is_first in (1, 0)
-        ]
-        parts = [sent(InfosByRow(half)) for half in halves if half]
-        assert_same_infos(of_two_workers.merge(parts), merge([gather(dict(part))], num_envs))
-
-
-class Doubled(dict[str, int]):
-    """Shows other items than it holds."""
-
-    def items(self) -> Any:
-        return [(key, 2 * value) for key, value in super().items()]
-
-
-@pytest.mark.parametrize(
-    "infos",
-    [
-        [{"a": 1, "b": 2}, {"b": 3, "a": 4}],
-        [{"a": 1, "b": 2}, {"b": 3, "c": 4}],
-        [{"a": Doubled(b=1)}, {"a": Doubled(b=2)}],
-        [{"a": 1, 1: 2}, {"a": 1, 1: 2}],
-    ],
-)
-def test_odd_infos_are_merged_alike_at_every_step(infos: list[dict[str, Any]]) -> None:
-    merger = Merger(2)
-    for _ in range(3):
-        assert_same_infos(merger.merge([InfosByRow(enumerate(infos))]), merged(infos))
-
-
-def test_a_step_of_other_integers_is_merged_anew() -> None:
-    merger = Merger(2)
-    for pair in [(1, 2), (3, 4), (2**63, 1), (2**63, -1), (5, 6), (2**70, 1), (7, 8)]:
-        found = merger.merge([InfosByRow({row: {"a": pair[row]} for row in range(2)})])["a"]
-        assert found.tolist() == list(pair)
-        assert found.dtype == merged([{"a": one} for one in pair])["a"].dtype
-
-
 @given(st.lists(st.one_of(tame, wild), min_size=1, max_size=6), st.data())
 def test_infos_are_the_same_however_they_are_cut_sent_and_listed(
     infos: list[dict[str, Any]], data: st.DataObject
@@ -174,7 +112,10 @@ def test_infos_are_the_same_however_they_are_cut_sent_and_listed(
     whole, count = merged(infos), len(infos)
     cuts = data.draw(st.lists(st.integers(0, count), max_size=3).map(sorted))
     pairs = list(itertools.pairwise([0, *cuts, count]))
-    parts = [gather({row: infos[row] for row in range(*pair)}) for pair in pairs]
+    by_row = [InfosByRow({row: infos[row] for row in range(*pair)}) for pair in pairs]
+    parts = list(map(gather, by_row))
+    assert_same_infos(merge(by_row, count), whole)
+    assert_same_infos(merge([by_row[0], *parts[1:]], count), whole)
     assert_same_infos(merge(parts, count), whole)
     assert_same_infos(merge(list(map(sent, parts)), count), whole)
     arrived = split([sent(gather(dict(enumerate(infos))))], range(count))
@@ -250,10 +191,8 @@ def test_a_slice_travels_as_a_few_arrays() -> None:
 @pytest.mark.parametrize("kind", [dict, lambda info: defaultdict(int, info)])
 def test_as_many_keys_need_not_be_the_same(kind: Any) -> None:
     infos = [kind({"a": 1, "b": 2}), kind({"a": 3, "c": 4})]
-    for nested in (False, True):
-        given = [{"n": info} for info in infos] if nested else infos
-        found = merged(given)
-        assert infos_as_list(found, 2) == given
+    for own in [list(map(dict, infos)), [{"n": info} for info in infos]]:
+        assert infos_as_list(merged(own), 2) == own
     assert [list(info) for info in infos] == [["a", "b"], ["a", "c"]]
 
 

@@ -16,9 +16,8 @@ from __future__ import annotations
 import copy
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -58,6 +57,8 @@ class Column:
 
 
 Columns = dict[str, Column]
+# The rows that report some keys, and the values of each: a list, an array, or columns of dicts.
+_Block: TypeAlias = tuple[Sequence[int], dict[str, Any]]
 
 
 class InfosByRow(dict[int, dict[str, Any]]):
@@ -73,23 +74,31 @@ def as_columns(part: Part) -> Columns:
 
 
 def gather(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
-    """Sort infos of single environments, given by row, by key."""
+    """Sort infos of single environments, given by row as plain dicts, by key."""
+    return {
+        key: Column(rows, values)
+        for rows, columns in _by_key(infos)
+        for key, values in columns.items()
+    }
+
+
+def _by_key(infos: Mapping[int, Mapping[str, Any]]) -> list[_Block]:
+    """Sort infos by key: one block if all have the same keys, otherwise one block per key."""
     rows, given = list(infos), list(infos.values())
-    # Equal key count plus every key of the first means equal keys, which is the usual case. A
-    # subclass of dict may return keys that it does not have.
+    # Equal key count plus every key of the first means equal keys, which is the usual case.
     keys = given[0].keys() if given else ()
-    if set(map(type, given)) == _DICT and sum(map(len, given)) == len(keys) * len(given):
+    if sum(map(len, given)) == len(keys) * len(given):
         try:
-            return {key: Column(rows, [info[key] for info in given]) for key in keys}
+            return [(rows, {key: [info[key] for info in given] for key in keys})]
         except KeyError:
             pass  # the same number of keys, but other keys
     columns: dict[str, tuple[list[int], list[Any]]] = {}
     for row, info in infos.items():
         for key, value in info.items():
-            own_rows, values = columns.setdefault(key, ([], []))
-            own_rows.append(row)
+            reporting, values = columns.setdefault(key, ([], []))
+            reporting.append(row)
             values.append(value)
-    return {key: Column(*column) for key, column in columns.items()}
+    return [(reporting, {key: values}) for key, (reporting, values) in columns.items()]
 
 
 def split(parts: Iterable[Part], rows: Iterable[int]) -> dict[int, dict[str, Any]]:
@@ -243,98 +252,95 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     first value and truncates the others. Arrays of one shape are stacked. Anything else becomes an
     array of objects with copies of each environment's value.
     """
-    found: dict[str, list[Column]]
-    if len(parts) == 1:
-        found = {key: [column] for key, column in as_columns(parts[0]).items()}
-    else:
-        found = {}
-        for part in parts:
-            for key, column in as_columns(part).items():
-                found.setdefault(key, []).append(column)
     infos: dict[str, Any] = {}
-    # Keys that the same rows report have equal masks, and are usually adjacent.
-    marked: list[Sequence[int]] = []
-    rows: list[int] | None = None
-    mask: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
-    masks = {f"_{key}" for key in found}
-    for key, columns in found.items():
-        if key in masks:
-            continue
-        reporting = [column.rows for column in columns]
-        if reporting != marked:
-            marked = reporting
-            rows, mask = _mark(columns, num_envs)
-        infos[key] = _merge(key, columns, rows, num_envs)
-        infos[f"_{key}"] = mask.copy()
+    count = 0
+    for rows, columns in _blocks(parts):
+        is_whole = list(rows) == list(range(num_envs))
+        mask = np.zeros(num_envs, np.bool_)
+        if is_whole:
+            mask.fill(True)
+        else:
+            mask[rows] = True
+        count += len(columns)
+        for key, values in columns.items():
+            is_list = values.__class__ is list and key != "final_obs"
+            merged: Any = _stack(values) if is_list else None
+            if merged is None:
+                merged = _merge_others(key, values, rows, num_envs)
+            if not is_whole and merged.__class__ is not dict:
+                merged = _spread(merged, rows, num_envs)
+            infos[key], infos[f"_{key}"] = merged, mask.copy()
+    if len(infos) < 2 * count:  # an environment uses the name of a mask
+        masks = {f"_{key}" for part in parts for key in as_columns(part)}
+        return merge([_without(as_columns(part), masks) for part in parts], num_envs)
     return infos
 
 
-# A key, the name of its mask, and the dtype of numbers or the function that merges other values.
-_Known: TypeAlias = tuple[str, str, np.dtype[Any] | None, Callable[[Any], Any]]
+def _without(columns: Columns, keys: Collection[str]) -> Columns:
+    """Return the columns of other keys."""
+    return {key: column for key, column in columns.items() if key not in keys}
 
 
-class Merger:
-    """Merges the infos of the steps of one vector env.
+def _blocks(parts: Sequence[Part]) -> list[_Block]:
+    """Join parts: return each key once, with the rows that report it."""
+    part = parts[0] if len(parts) == 1 else _join(parts)
+    if isinstance(part, InfosByRow):
+        return _by_key(part)
+    blocks: list[_Block] = []
+    for key, column in part.items():
+        values = column.values
+        if key == "final_obs" or type(values) not in (dict, np.ndarray):
+            values = values_of(column)
+        if not blocks or blocks[-1][0] is not column.rows:
+            blocks.append((column.rows, {}))
+        blocks[-1][1][key] = values
+    return blocks
 
-    Nearly every step reports the keys of the last one, with values of the same types. It is merged
-    in the same way, because analysing the values of each key takes longer than making the array.
-    """
 
-    def __init__(self, num_envs: int) -> None:
-        self._rows = list(range(num_envs))
-        self._mask = np.ones(num_envs, np.bool_)
-        # The keys that every environment reported in a former step, one environment after the
-        # other, and the types of the values, one key after the other.
-        self._form: list[Any] = []
-        self._known: list[_Known] = []
+def _join(parts: Sequence[Part]) -> Part:
+    """Join infos of disjoint rows."""
+    by_row = [part for part in parts if isinstance(part, InfosByRow)]
+    if len(by_row) == len(parts):
+        return InfosByRow(item for part in by_row for item in part.items())
+    by_key: dict[str, list[Column]] = {}
+    for part in parts:
+        for key, column in as_columns(part).items():
+            by_key.setdefault(key, []).append(column)
+    joined: Columns = {}
+    reporting: list[Sequence[int]] = []
+    rows: list[int] = []
+    for key, columns in by_key.items():
+        if [column.rows for column in columns] != reporting:
+            reporting = [column.rows for column in columns]
+            rows = [row for some in reporting for row in some]
+        pieces: list[Any] = [column.values for column in columns]
+        kinds = set(map(type, pieces))
+        values: Any
+        if kinds == _DICT:
+            values = _join(pieces)
+        elif (
+            kinds == _ARRAY
+            and len({column.form for column in columns}) == 1
+            and _are_alike_rows(pieces)
+        ):
+            values = np.concatenate(pieces, dtype=pieces[0].dtype)
+        else:
+            values = [value for column in columns for value in values_of(column)]
+        joined[key] = Column(rows, values, columns[0].form)
+    return joined
 
-    def merge(self, parts: Sequence[Part]) -> dict[str, Any]:
-        """Merge columns, like the function `merge`."""
-        given = [part for part in parts if isinstance(part, InfosByRow)]
-        if len(given) == len(parts) and [*chain.from_iterable(given)] == self._rows:
-            return self._merge_all([info for part in given for info in part.values()])
-        return merge(parts, len(self._rows))
 
-    def _merge_all(self, infos: Collection[dict[str, Any]]) -> dict[str, Any]:
-        """Merge the infos of all environments, in their order."""
-        columns = list(zip(*map(dict.values, infos)))  # noqa: B905 (the same keys: equal lengths)
-        form = [*chain.from_iterable(infos), *map(type, chain.from_iterable(columns))]
-        if form == self._form:
-            merged: dict[str, Any] = {}
-            copy_mask = self._mask.copy
-            for (key, name, dtype, combine), values in zip(self._known, columns):  # noqa: B905
-                if dtype is None:
-                    merged[key] = combine(values)
-                else:
-                    merged[key] = stacked = np.array(values)
-                    if stacked.dtype is not dtype:  # integers beyond 64 bits
-                        break
-                merged[name] = copy_mask()
-            else:
-                return merged
-        merged = merge([gather(dict(zip(self._rows, infos, strict=True)))], len(self._rows))
-        self._learn(form, merged)
-        return merged
-
-    def _learn(self, form: list[Any], merged: dict[str, Any]) -> None:
-        """Note how infos were merged, if all environments reported the same keys in one order."""
-        num_envs, half = len(self._rows), len(form) // 2
-        keys, types = form[: half // num_envs], form[half:]
-        if form[:half] != keys * num_envs or len(merged) != 2 * len(keys) or "final_obs" in keys:
-            return
-        known: list[_Known] = []
-        for place, key in enumerate(keys):
-            kinds, value = set(types[place * num_envs : (place + 1) * num_envs]), merged[key]
-            dtype: np.dtype[Any] | None = None
-            combine: Callable[[Any], Any] = _stack
-            if isinstance(value, dict):
-                if kinds != _DICT:  # a subclass may return other items than it contains
-                    return
-                combine = Merger(num_envs)._merge_all
-            elif kinds <= _NUMBERS:
-                dtype = value.dtype
-            known.append((key, f"_{key}", dtype, combine))
-        self._form, self._known = form, known
+def _merge_others(key: str, values: Any, rows: Sequence[int], num_envs: int) -> Any:
+    """Merge dicts, arrays, and last observations."""
+    if key == "final_obs":
+        return _objects(values)
+    if values.__class__ is np.ndarray:
+        return values.copy()
+    if values.__class__ is list:
+        # A subclass of dict may look up other items than it shows.
+        dicts = [value if value.__class__ is dict else dict(value.items()) for value in values]
+        values = InfosByRow(zip(rows, dicts, strict=True))
+    return merge([values], num_envs)
 
 
 def find_endless(infos: Mapping[int, Mapping[str, Any]]) -> tuple[int, str] | None:
@@ -348,40 +354,11 @@ def find_endless(infos: Mapping[int, Mapping[str, Any]]) -> tuple[int, str] | No
     return None
 
 
-def _mark(columns: list[Column], num_envs: int) -> tuple[list[int] | None, npt.NDArray[np.bool_]]:
-    """Return the rows of columns (None: all rows in order) and their mask."""
-    mask = np.zeros(num_envs, np.bool_)
-    rows = [row for column in columns for row in column.rows]
-    if rows == list(range(num_envs)):
-        mask.fill(True)  # in half the time of an assignment
-        return None, mask
-    mask[rows] = True
-    return rows, mask
-
-
-def _merge(key: str, columns: list[Column], rows: list[int] | None, num_envs: int) -> Any:
-    """Merge the values of one key; `rows` is None if they are those of all rows, in order."""
-    values: Any = columns[0].values
-    stacked: npt.NDArray[Any] | None = None
-    if values.__class__ is not list or len(columns) > 1:
-        parts: Any = [column.values for column in columns]
-        kinds = set(map(type, parts))
-        if key != "final_obs" and kinds == _DICT:
-            return merge(parts, num_envs)
-        if key != "final_obs" and kinds == _ARRAY and _are_alike_rows(parts):
-            stacked = np.concatenate(parts, dtype=parts[0].dtype)
-        else:
-            values = [value for column in columns for value in values_of(column)]
-    if stacked is None:
-        stacked = _objects(values) if key == "final_obs" else _stack(values)
-        if stacked is None:
-            infos = zip(range(num_envs) if rows is None else rows, values, strict=True)
-            return merge([InfosByRow(infos)], num_envs)
-    if rows is None:
-        return stacked
-    shape = (num_envs, *stacked.shape[1:])
-    full = np.zeros(shape, stacked.dtype) if stacked.dtype != object else np.empty(shape, object)
-    full[rows] = stacked
+def _spread(values: npt.NDArray[Any], rows: Sequence[int], num_envs: int) -> npt.NDArray[Any]:
+    """Return an array of all rows, with zero or None except in `rows`."""
+    shape = (num_envs, *values.shape[1:])
+    full = np.empty(shape, object) if values.dtype == object else np.zeros(shape, values.dtype)
+    full[rows] = values
     return full
 
 
@@ -396,13 +373,12 @@ def _are_alike_rows(arrays: list[npt.NDArray[Any]]) -> bool:
 
 def _stack(values: Sequence[Any]) -> npt.NDArray[Any] | None:
     """Make one array of values, of objects if necessary; None: all are dicts."""
-    types = set(map(type, values))
-    if types <= _NUMBERS:
+    if _NUMBERS.issuperset(map(type, values)):
         stacked = np.array(values)
-        if stacked.dtype.kind in "ib" or types & FLOATS:  # as it is at nearly every step
-            return stacked
-        return _stack_numbers(values, types)
-    first = values[0]
+        # Integers become floats if no integer dtype represents all of them.
+        if values[0].__class__ in FLOATS or stacked.dtype.kind in "ib":
+            return stacked  # as it is at nearly every step
+    types, first = set(map(type, values)), values[0]
     if types == _ARRAY and first.ndim and first.dtype.kind in _NUMERIC and _are_alike(values):
         return np.array(values, first.dtype)  # as it is at nearly every step
     kind, is_mixed = _kind(first), False
