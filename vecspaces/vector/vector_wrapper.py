@@ -14,8 +14,8 @@ The wrapper keeps the result of the wrapped vector env until the hook has change
 state first, does not write into its arguments, and ends with plain assignments, between which
 Python runs no signal handler.
 
-A subclass may override `step` or `reset` instead, as Gymnasium's wrappers do. `__init_subclass__`
-finds the inherited methods that would bypass such an override; these call it, or raise.
+A subclass may override `step` or `reset` instead, as Gymnasium's wrappers do. The methods that
+would bypass such an override call it, or raise.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.errors import (
-    AlreadyPendingCallError,
-    NoAsyncCallError,
-)
+from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError
 from vecspaces.spaces import Dict, Space
 from vecspaces.typevars import TypeVar
 from vecspaces.vector.send_recv import Transition
@@ -44,6 +41,9 @@ WrapperObsType = TypeVar("WrapperObsType", default=Any)
 WrapperActType = TypeVar("WrapperActType", default=Any)
 EnvIds = Sequence[int] | npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
+# The environments of some rows: their numbers, or a slice of all.
+RowChoice = Any
+ALL = slice(None)
 
 _STEP = ("step",)
 _STEP_PARTS = ("step_async", "step_wait")
@@ -52,7 +52,7 @@ _RESET_PARTS = ("reset_async", "reset_wait")
 _STREAM = ("send", "recv")
 _ROLLOUT = ("rollout_view",)
 _EVERY_STEP = (*_STEP, *_STEP_PARTS, *_RESET, *_RESET_PARTS)
-# Methods -> the methods whose overrides they would bypass if a class further up defines them.
+# Methods -> the methods whose overrides they would bypass.
 _GO_AROUND = {
     _STEP: _STEP_PARTS,
     _STEP_PARTS: _STEP,
@@ -63,26 +63,19 @@ _GO_AROUND = {
 }
 
 
-def _inner(name: str, settable: bool = False) -> Any:
-    """Return a property that reads the wrapped vector env."""
-
-    def write(self: Any, value: Any) -> None:
-        setattr(self.env, name, value)
-
-    doc = f"`{name}` of the wrapped vector env."
-    return property(lambda self: getattr(self.env, name), write if settable else None, doc=doc)
-
-
-def _own(name: str) -> Any:
-    """Return a property that reads the wrapped vector env until the wrapper sets its own value."""
+def _inner(name: str, *, own: bool = False, settable: bool = False) -> Any:
+    """Return a property that reads the wrapped vector env, or the value that the wrapper set."""
     key = f"_{name}"
 
     def read(self: Any) -> Any:
-        value = getattr(self, key)
+        value = getattr(self, key) if own else None
         return getattr(self.env, name) if value is None else value
 
-    doc = f"`{name}` of the wrapped vector env, unless the wrapper has its own."
-    return property(read, lambda self, value: setattr(self, key, value), doc=doc)
+    def write(self: Any, value: Any) -> None:
+        setattr(*((self, key) if own else (self.env, name)), value)
+
+    doc = f"`{name}` of the wrapped vector env{', unless the wrapper has its own' if own else ''}."
+    return property(read, write if own or settable else None, doc=doc)
 
 
 class VectorWrapper(
@@ -106,24 +99,18 @@ class VectorWrapper(
     env: VectorEnv[ObsType, ActType, ArrayType]
     # What a rollout would return unchanged, so that `rollout_view` is refused; empty: nothing.
     _changes: ClassVar[str] = ""
-    # For a group of methods, the override that they would bypass.
-    _bypassed: ClassVar[Mapping[tuple[str, ...], str]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._bypassed = {
-            methods: min(overrides, key=cls._depth)
-            for methods, overrides in _GO_AROUND.items()
-            if min(map(cls._depth, overrides)) < min(map(cls._depth, methods))
-        }
-
-    @classmethod
-    def _depth(cls, name: str) -> int:
-        """Return how many classes up a method is defined."""
-        return next(depth for depth, base in enumerate(cls.__mro__) if name in vars(base))
 
     def __init__(self, env: VectorEnv[ObsType, ActType, ArrayType]) -> None:
         self.env = check_vector_env(env)
+        kind = type(self)
+        names = {*_EVERY_STEP, *_STREAM, *_ROLLOUT}
+        changed = {name for name in names if getattr(kind, name) != getattr(VectorWrapper, name)}
+        # For a group of methods, none of which is overridden, the override that they would bypass.
+        self._bypassed: dict[tuple[str, ...], str] = {
+            methods: next(name for name in overrides if name in changed)
+            for methods, overrides in _GO_AROUND.items()
+            if changed.intersection(overrides) and changed.isdisjoint(methods)
+        }
         # The arguments of step_async or reset_async, for a `step` or `reset` that a subclass
         # overrides.
         self._deferred: tuple[str, dict[str, Any]] | None = None
@@ -158,8 +145,11 @@ class VectorWrapper(
         """Change what a reset of all environments (None), or of those of a mask, returned."""
         return cast("WrapperObsType", observations), infos
 
-    def _note_sent(self, rows: Any, error: BaseException) -> None:
-        """Note which rows were sent actions by a call that raised: `recv` returns their steps."""
+    def _note_sent(self, rows: RowChoice, error: BaseException | None) -> None:
+        """Note which rows were sent actions, also by a call that raised: `recv` steps them."""
+
+    def _note_sent_reset(self, rows: RowChoice) -> None:
+        """Note which rows were sent a reset."""
 
     def _with_finals(
         self, infos: dict[str, Any], change: Callable[[Any, npt.NDArray[np.intp]], Any]
@@ -263,7 +253,13 @@ class VectorWrapper(
         """Send actions to environments without waiting for results."""
         self._refuse_bypass(_STREAM)
         self._check_idle("send")
-        self._wrapped.send(self._before_step(actions), env_ids)
+        rows = ALL if env_ids is None else as_rows(env_ids)
+        try:
+            self._wrapped.send(self._before_step(actions), env_ids)
+        except BaseException as error:
+            self._note_sent(rows, error)
+            raise
+        self._note_sent(rows, None)
 
     def send_reset(
         self,
@@ -275,7 +271,9 @@ class VectorWrapper(
         """Send environments a reset without waiting for results."""
         self._refuse_bypass(_STREAM)
         self._check_idle("send_reset")
+        rows = ALL if env_ids is None else as_rows(env_ids)
         self._wrapped.send_reset(env_ids, seed=seed, options=options)
+        self._note_sent_reset(rows)
 
     def recv(
         self,
@@ -427,11 +425,11 @@ class VectorWrapper(
     # all attributes of an object slower.
     _observation_space = _action_space = _metadata = None
     _single_observation_space = _single_action_space = None
-    observation_space: Space[Any] = _own("observation_space")
-    action_space: Space[Any] = _own("action_space")
-    single_observation_space: Space[Any] = _own("single_observation_space")
-    single_action_space: Space[Any] = _own("single_action_space")
-    metadata: dict[str, Any] = _own("metadata")
+    observation_space: Space[Any] = _inner("observation_space", own=True)
+    action_space: Space[Any] = _inner("action_space", own=True)
+    single_observation_space: Space[Any] = _inner("single_observation_space", own=True)
+    single_action_space: Space[Any] = _inner("single_action_space", own=True)
+    metadata: dict[str, Any] = _inner("metadata", own=True)
     num_envs: int = _inner("num_envs")
     info_space: Dict[Any] | None = _inner("info_space")
     spec: Any = _inner("spec")

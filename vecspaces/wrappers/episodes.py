@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -11,11 +10,7 @@ import numpy.typing as npt
 from vecspaces.errors import StepTimeoutError
 from vecspaces.vector import AutoresetMode, VectorEnv, VectorWrapper
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.vector_wrapper import EnvIds, Mask, WrapperObsType, as_rows
-
-# The environments of some rows: their numbers, or a slice of all.
-RowChoice = Any
-ALL = slice(None)
+from vecspaces.vector.vector_wrapper import ALL, Mask, RowChoice, WrapperObsType
 
 
 class EpisodeBounds(NamedTuple):
@@ -63,34 +58,15 @@ class EpisodeWrapper(
         """Change what `step`, `step_wait` or `recv` returned."""
         raise NotImplementedError
 
-    def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
-        """Send actions to environments without waiting for results."""
-        rows = ALL if env_ids is None else as_rows(env_ids)
-        try:
-            super().send(actions, env_ids)
-        except BaseException as error:
-            self._note_sent(rows, error)
-            raise
-        self._fresh[rows] = False
-
-    def send_reset(
-        self,
-        env_ids: EnvIds | None = None,
-        *,
-        seed: Any = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Send environments a reset without waiting for results."""
-        rows = ALL if env_ids is None else as_rows(env_ids)
-        super().send_reset(env_ids, seed=seed, options=options)
-        self._fresh[rows], self._shown[rows], self.prev_dones[rows] = True, False, False
-
-    def _note_sent(self, rows: RowChoice, error: BaseException) -> None:
-        begun = self._begun
+    def _note_sent(self, rows: RowChoice, error: BaseException | None) -> None:
+        begun = None if error is None else self._begun
         if begun is not None:
             self._fresh &= np.isin(self._numbers, [*begun])
         elif isinstance(error, StepTimeoutError) or not isinstance(error, Exception):
             self._fresh[rows] = False
+
+    def _note_sent_reset(self, rows: RowChoice) -> None:
+        self._fresh[rows], self._shown[rows], self.prev_dones[rows] = True, False, False
 
     def _after_reset(
         self, observations: ObsType, infos: dict[str, Any], mask: Mask | None

@@ -27,9 +27,9 @@ from vecspaces.spaces.batch_values import pick
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.vector_wrapper import Mask
+from vecspaces.vector.vector_wrapper import ALL, Mask, RowChoice
 from vecspaces.wrappers.batches import has_arrays_only, map_arrays
-from vecspaces.wrappers.episodes import ALL, EpisodeBounds, EpisodeWrapper, RowChoice
+from vecspaces.wrappers.episodes import EpisodeBounds, EpisodeWrapper
 
 _Array = npt.NDArray[Any]
 # Stacks per line: when a line is full, its last frames are copied to the beginning of a new one.

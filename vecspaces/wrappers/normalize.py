@@ -12,7 +12,8 @@ from vecspaces.spaces import Box
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.utils import batch_space, concatenate
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.wrappers.episodes import ALL, EpisodeBounds, EpisodeWrapper, RowChoice
+from vecspaces.vector.vector_wrapper import ALL, RowChoice
+from vecspaces.wrappers.episodes import EpisodeBounds, EpisodeWrapper
 
 _Array = npt.NDArray[Any]
 Moments = tuple[Any, Any, float]

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.wrappers.episodes import ALL, EpisodeBounds, EpisodeWrapper, RowChoice
+from vecspaces.vector.vector_wrapper import ALL, RowChoice
+from vecspaces.wrappers.episodes import EpisodeBounds, EpisodeWrapper
 
 # The return, length and beginning of each running episode.
 Counts = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.float64]]

@@ -11,8 +11,9 @@ from vecspaces.spaces import Box, Dict, Space, Tuple, flatten_space
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.utils import batch_space
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
+from vecspaces.vector.vector_wrapper import RowChoice
 from vecspaces.wrappers.batches import flatten_rows
-from vecspaces.wrappers.episodes import EpisodeBounds, EpisodeWrapper, RowChoice
+from vecspaces.wrappers.episodes import EpisodeBounds, EpisodeWrapper
 
 _Array = npt.NDArray[Any]
 
