@@ -116,7 +116,7 @@ def measure_busy(
         playing = queue.play(envs, adapt_policy(lean, envs), in_turns=True)
         lengths: list[int] = []
         took = timed(lambda: lengths.extend(one.length for one in playing))
-        busy = float(1 - envs.stats().worker_waiting.mean())
+        busy = float(envs.stats().worker_busy.mean())
     return busy, sum(lengths) / took
 
 

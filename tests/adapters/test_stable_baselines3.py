@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
 import multiprocessing
-import os
-import signal
 import sys
 import warnings
 from functools import partial
@@ -34,13 +31,11 @@ sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not 
 from stable_baselines3.common import vec_env as sb3_vec_env  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
 from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
-from stable_baselines3.common.logger import configure  # noqa: E402
 from stable_baselines3.common.monitor import Monitor  # noqa: E402
 
 from vecspaces.adapters.stable_baselines3 import (  # noqa: E402
     DummyVecEnv,
     SubprocVecEnv,
-    ThroughputCallback,
     VecspacesVecEnv,
     as_vec_env,
 )
@@ -337,82 +332,6 @@ def test_training_gives_the_numbers_of_dummy_vec_env() -> None:
     assert_identical(*weights)
 
 
-# ---------------------------------------------------------------------- its log
-
-
-class Dying(Course):
-    """The first one kills its process at its third step, once."""
-
-    def __init__(self, number: int, done: Path) -> None:
-        super().__init__(number)
-        self._number, self._done = number, done
-
-    def step(self, action: Any) -> Any:
-        if self._number == 0 and self.time == 2 and not self._done.exists():
-            self._done.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().step(action)
-
-
-def log_of(model: Any, steps: int, folder: Path, **arguments: Any) -> list[dict[str, float]]:
-    """What a model's log has under `throughput/` after each rollout."""
-    model.set_logger(configure(str(folder), ["json"]))
-    model.learn(steps, callback=ThroughputCallback(**arguments), log_interval=1)
-    model.logger.close()
-    lines = (folder / "progress.json").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    prefix = "throughput/"
-    return [
-        {name.removeprefix(prefix): line[name] for name in line if name.startswith(prefix)}
-        for line in found
-    ]
-
-
-def test_the_callback_logs_speed_returns_and_losses(tmp_path: Path) -> None:
-    env_fns = [partial(Dying, number, tmp_path / "died") for number in range(4)]
-    envs = AsyncVectorEnv(
-        env_fns, num_workers=2, autoreset_mode="SameStep", on_worker_death="restart", stats=True
-    )
-    vec_env = sb3_vec_env.VecMonitor(as_vec_env(envs))
-    model = sb3.A2C("MlpPolicy", vec_env, n_steps=30)
-    records = log_of(model, 240, tmp_path, interval=0)
-    assert len(records) == 2
-    for record in records:
-        assert record["steps_per_second"] > 0 and 0 < record["worker_busy"] <= 1
-        assert 0 < record["caller_outside"] + record["caller_waiting"] < 1
-        assert (record["restarts"], record["lost_episodes"]) == (1, 2)
-    returns = [info["r"] for info in model.ep_info_buffer]
-    low, high = min(returns), max(returns)
-    assert all(low <= record["episode_return"] <= high for record in records)
-    vec_env.close()
-
-
-def test_the_callback_logs_off_policy_algorithms_and_not_too_often(tmp_path: Path) -> None:
-    env_fns = [partial(gymnasium.make, "CartPole-v1")] * 2
-    vec_env = as_vec_env(SyncVectorEnv(env_fns, stats=True))
-    model = sb3.DQN("MlpPolicy", sb3_vec_env.VecMonitor(vec_env), learning_starts=1000)
-    records = log_of(model, 300, tmp_path, interval=0)
-    assert sum("steps_per_second" in record for record in records) > 2
-    records = log_of(model, 300, tmp_path, interval=3600)
-    assert records and not any(records)
-    vec_env.close()
-
-
-def test_what_the_callback_cannot_log_is_an_error() -> None:
-    callback = ThroughputCallback()
-    vec_env: Any = sb3_vec_env.DummyVecEnv([partial(gymnasium.make, "CartPole-v1")])
-    with pytest.raises(TypeError, match=r"expected an algorithm that steps a VecspacesVecEnv, fo"):
-        sb3.A2C("MlpPolicy", vec_env).learn(10, callback=callback)
-    vec_env = as_vec_env(SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")]))
-    with pytest.raises(
-        ValueError, match=r"stats\(\) needs a vector env that was made with stats=T"
-    ):
-        sb3.A2C("MlpPolicy", vec_env).learn(10, callback=callback)
-    vec_env.close()
-    with pytest.raises(ValueError, match="interval must be at least 0 seconds, found -1"):
-        ThroughputCallback(interval=-1)
-
-
 def test_the_public_names_are_these() -> None:
     module = sys.modules[VecspacesVecEnv.__module__]
     defined = {
@@ -422,5 +341,5 @@ def test_the_public_names_are_these() -> None:
     }
     ours = {name for name in defined if getattr(module, name).__module__ == module.__name__}
     assert {name for name in ours if not name.startswith("_")} == {
-        "DummyVecEnv", "SubprocVecEnv", "ThroughputCallback", "VecspacesVecEnv", "as_vec_env",
+        "DummyVecEnv", "SubprocVecEnv", "VecspacesVecEnv", "as_vec_env",
     }  # fmt: skip

@@ -109,12 +109,11 @@ class CallsContract(Part):
             stats = envs.stats()
             assert stats.resets.tolist() == [3, 2, 2]
             assert stats.steps.tolist() == [9, 10, 10]
-            for times in (stats.step_mean, stats.step_p99, stats.reset_mean, stats.reset_p99):
+            for times in (stats.step_mean, stats.step_max, stats.reset_mean):
                 assert times.shape == (3,) and (times > 0).all()
             shares = (stats.caller_outside, stats.caller_computing, stats.caller_waiting)
             assert min(shares) > 0 and sum(shares) == pytest.approx(1)
-            assert (stats.worker_busy + stats.worker_waiting == 1).all()
+            assert ((stats.worker_busy > 0) & (stats.worker_busy <= 1)).all()
+            assert (stats.busy_seconds > 0).all()
             assert f"{max(shares):.0%}" in stats.bottleneck
-            for shares in (stats.env_waiting, stats.worker_waiting):
-                assert ((shares >= 0) & (shares <= 1)).all()
             assert [row for rows in stats.worker_envs for row in rows] == [0, 1, 2]

@@ -545,8 +545,8 @@ def test_stats_count_each_environment_by_itself() -> None:
     assert (stats.steps == 3).all()
     assert (stats.resets == 1).all()
     assert stats.step_mean[0] >= 0.05 and stats.step_mean[2] >= 0.1
-    assert stats.env_waiting[1] > stats.env_waiting[0] > stats.env_waiting[2]
-    assert stats.worker_waiting[0] < 0.5
+    assert stats.step_max[0] < stats.step_max[2] < stats.busy_seconds[0]
+    assert stats.worker_busy[0] > 0.5
 
 
 def test_an_error_names_the_command_whose_info_cannot_be_pickled() -> None:

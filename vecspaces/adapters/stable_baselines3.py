@@ -8,7 +8,6 @@ converts results to this form, in the caller's process.
 from __future__ import annotations
 
 import multiprocessing
-import time
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -24,13 +23,11 @@ from vecspaces.adapters.wrapping import (
     name_type,
     taken,
 )
-from vecspaces.checks import check_seconds
 from vecspaces.interop import require_extra
 from vecspaces.vector.agents import first_rows
 from vecspaces.vector.group.attributes import get_attribute
 
 _vec_env: Any = require_extra("stable_baselines3.common.vec_env", "sb3")
-_callbacks: Any = require_extra("stable_baselines3.common.callbacks", "sb3")
 _preprocessing: Any = require_extra("stable_baselines3.common.preprocessing", "sb3")
 
 from vecspaces.adapters.gymnasium import (  # noqa: E402  # SB3 brings Gymnasium
@@ -448,79 +445,3 @@ def as_vec_env(vector_env: Any, *, dead_rows: str = "refuse") -> VecspacesVecEnv
             f"vector_env: expected a vecspaces.vector.VectorEnv, found {name_type(vector_env)}"
         )
     return VecspacesVecEnv(vector_env, dead_rows=dead_rows)
-
-
-class ThroughputCallback(_callbacks.BaseCallback):  # type: ignore[misc]  # SB3 need not be installed
-    """Records the speed of a run, and its losses, in Stable-Baselines3's log.
-
-    The names are `throughput/steps_per_second` (of all environments, updates of the policy
-    included) and `throughput/episode_return` (mean of the episodes that ended, if a `VecMonitor`
-    or `RecordEpisodeStatistics` measures them), both since the last record; and, since the vector
-    env was made, `throughput/worker_busy` (mean share of their time in which workers stepped or
-    reset environments), `throughput/caller_outside` and `throughput/caller_waiting` (shares of this
-    process's time: updates, policy and the rest of the program; waiting for workers),
-    `throughput/restarts` and `throughput/lost_episodes`.
-
-    Args:
-        interval: The shortest time between two records, in seconds; records are made when a rollout
-            ends.
-        verbose: As in Stable-Baselines3's callbacks.
-
-    Raises:
-        TypeError: The algorithm does not step a `VecspacesVecEnv`; raised by `learn`.
-        ValueError: Its vector env was made without `stats=True`; raised by `learn`.
-
-    Example:
-        >>> from stable_baselines3 import A2C
-        >>> from vecspaces import make_vec
-        >>> vec_env = as_vec_env(make_vec("CartPole-v1", 4, stats=True))
-        >>> model = A2C("MlpPolicy", vec_env)
-        >>> model = model.learn(100, log_interval=999, callback=ThroughputCallback(interval=0))
-        >>> model.logger.name_to_value["throughput/restarts"]
-        0
-        >>> vec_env.close()
-    """
-
-    def __init__(self, interval: float = 0.1, verbose: int = 0) -> None:
-        super().__init__(verbose)
-        self._interval = check_seconds("interval", interval, zero=True)
-
-    def _on_training_start(self) -> None:
-        vec_env = self.training_env
-        while not isinstance(vec_env, VecspacesVecEnv):
-            inner = getattr(vec_env, "venv", None)
-            if inner is None:
-                raise TypeError(
-                    "ThroughputCallback: expected an algorithm that steps a VecspacesVecEnv, found "
-                    f"{name_type(vec_env)}"
-                )
-            vec_env = inner
-        self._stats = vec_env.vector_env.stats
-        self._stats()  # raises without `stats=True`
-        self._returns: list[float] = []
-        self._last = time.monotonic(), self.num_timesteps
-
-    def _on_step(self) -> bool:
-        infos = self.locals["infos"]
-        self._returns += [float(info["episode"]["r"]) for info in infos if "episode" in info]
-        return True
-
-    def _on_rollout_end(self) -> None:
-        (began, steps), now = self._last, time.monotonic()
-        if now - began < self._interval:
-            return
-        self._last = now, self.num_timesteps
-        stats = self._stats()
-        values = {
-            "steps_per_second": (self.num_timesteps - steps) / max(now - began, 1e-9),
-            "worker_busy": float(stats.worker_busy.mean()),
-            "caller_outside": stats.caller_outside,
-            "caller_waiting": stats.caller_waiting,
-            "restarts": int(stats.restarts.sum()),
-            "lost_episodes": int(stats.lost_episodes.sum()),
-        }
-        if self._returns:
-            values["episode_return"] = float(np.mean(self._returns))
-            self._returns = []
-        for name, value in values.items():
-            self.logger.record(f"throughput/{name}", value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import cycle
 from threading import Lock, get_ident
 from time import perf_counter_ns
 from typing import Any
@@ -13,25 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 RowIndices = npt.NDArray[np.intp] | list[int]
+Times = npt.NDArray[np.int64]
 
-# Eight bins per octave: a percentile read from them is at most 9 % off.
-_PER_OCTAVE = 8
-_OCTAVES = 40  # 1 ns to 18 minutes
-_BINS = _PER_OCTAVE * _OCTAVES
-_ALL, _COUNT, _TOTAL, _HISTOGRAM = 0, 1, 2, 3
-
-#: Numbers per environment, for its steps and then for its resets: their count, how many were timed,
-#: the nanoseconds of these, and their histogram.
-ENV_SHAPE = (2, _HISTOGRAM + _BINS)
-#: Numbers per worker: environment steps, how many of them were timed, the nanoseconds that these
-#: took, and the nanoseconds since its first command.
-WORKER_SHAPE = (4,)
+_STEPS, _RESETS = 0, 1
+_COUNT, _TOTAL, _LONGEST = 0, 1, 2
+#: Numbers per environment, for its steps and then for its resets: their count, the sum of their
+#: nanoseconds, and the longest.
+ENV_SHAPE = (2, 3)
+#: Numbers per worker: nanoseconds in which its environments stepped, and nanoseconds since its
+#: first command.
+WORKER_SHAPE = (2,)
 
 _FLUSH = 4096
-# Steps shorter than this are timed in one of six passes on average, so that reading the clock takes
-# little time. The gaps are random, so that they cannot coincide with a period of an environment.
-_SHORT = 20_000
-_GAPS = np.random.default_rng(0).integers(1, 10, 1021).tolist()
 
 
 class Timings:
@@ -45,136 +37,100 @@ class Timings:
 
     def __init__(
         self,
-        environments: npt.NDArray[np.int64],
-        worker: npt.NDArray[np.int64],
+        environments: Times,
+        worker: Times,
         resets_are_steps: bool,
         starts: npt.NDArray[np.intp],
         widths: npt.NDArray[np.intp],
     ) -> None:
-        # Flat, because `np.add.at` is fast only with one index.
-        self._counters = environments.reshape(-1)
-        self._worker = worker
+        self._counters, self._worker = environments, worker
         self._resets_are_steps = resets_are_steps
-        self._rows = starts
-        self._widths = widths
+        self._rows, self._widths = starts, widths
         self._began: int | None = None
-        self._gaps = cycle(_GAPS)
-        self._short = False
-        self._gap = 0
-        # The timed passes: clock readings, the index of each pass in them, and its rows.
+        # Clock readings: one at the beginning of a pass, and one after each of its environments.
         self._stamps: list[int] = []
-        self._starts: list[int] = []
-        self._timed: list[RowIndices] = []
-        # The other passes: how many were whole, and the rows of those that were not.
-        self._untimed_whole = 0
-        self._untimed: list[RowIndices] = []
-        # Row, nanoseconds, and the clock reading that follows; 0 in a pass that is not timed.
+        self._passes: list[RowIndices] = []
+        # Row, nanoseconds, and position of the step among those of all passes.
         self._resets: list[tuple[int, int, int]] = []
-        # The lengths of these lists before the pass.
-        self._before = 0, 0, 0
-        self._is_timed = False
+        self._before = 0, 0  # the lengths of stamps and resets before the pass
         self._is_open = False
 
-    def start(self) -> Callable[[int], None] | None:
-        """Begin a pass; return the function to call after each environment; None if not timed."""
+    def start(self) -> Callable[[int], None]:
+        """Begin a pass; return the function to call with the time after each environment."""
         if self._is_open:  # an interrupt ended the last pass
             self.abandon()
-        self._before = len(self._stamps), len(self._starts), len(self._resets)
-        self._is_timed = self._gap == 0
+        self._before = len(self._stamps), len(self._resets)
         self._is_open = True
-        if not self._is_timed:
-            self._gap -= 1
-            return None
-        if self._short:
-            self._gap = next(self._gaps)
         now = perf_counter_ns()
         if self._began is None:
             self._began = now
-        self._starts.append(len(self._stamps))
         self._stamps.append(now)
         return self._stamps.append
 
     def reset(self, row: int, nanoseconds: int) -> None:
         """Note the time of a reset inside a step."""
-        self._resets.append((row, nanoseconds, len(self._stamps) if self._is_timed else 0))
+        self._resets.append((row, nanoseconds, len(self._stamps) - len(self._passes) - 1))
 
     def finish(self, rows: RowIndices | None) -> None:
         """End the pass; `rows` were its environments, in order, None: all of them."""
+        self._passes.append(self._rows if rows is None else rows)
         self._is_open = False
-        if self._is_timed:
-            self._timed.append(self._rows if rows is None else rows)
-            if len(self._stamps) > _FLUSH:
-                self.flush()
-        elif rows is None:
-            self._untimed_whole += 1
-        else:
-            self._untimed.append(rows)
+        if len(self._stamps) > _FLUSH:
+            self.flush()
 
     def abandon(self) -> None:
         """Drop the pass, in which an environment failed."""
         self._is_open = False
-        stamps, starts, resets = self._before
-        del self._stamps[stamps:], self._starts[starts:], self._resets[resets:]
+        stamps, resets = self._before
+        del self._stamps[stamps:], self._resets[resets:]
 
     def flush(self) -> None:
         """Count what was gathered."""
         if self._is_open:
             self.abandon()
-        if self._began is None or not self._timed:
+        if self._began is None or not self._passes:
             return
         # All at once, so that an interrupt leaves nothing counted in part.
-        stamps, starts, passes = self._stamps, self._starts, self._timed
-        untimed, whole, reset_times = self._untimed, self._untimed_whole, self._resets
-        self._stamps, self._starts, self._timed = [], [], []
-        self._untimed, self._untimed_whole, self._resets = [], 0, []
-        times = np.array(stamps, dtype=np.int64)
-        took = times[1:] - times[:-1]
+        stamps, passes, resets = self._stamps, self._passes, self._resets
+        self._stamps, self._passes, self._resets = [], [], []
+        lengths = np.array([len(rows) + 1 for rows in passes])
         # The time between two passes is waiting, not stepping.
-        within = np.ones(len(took), dtype=np.bool_)
-        within[np.array(starts[1:], dtype=np.intp) - 1] = False
-        timed = np.concatenate(passes)
-        parts = np.concatenate(untimed) if untimed else timed[:0]
-        busy = int(took[within].sum())
-        steps = len(timed) + len(parts) + whole * len(self._rows)
-        self._worker[:3] += steps, len(timed), busy
+        times = np.array(stamps, dtype=np.int64)
+        took = np.delete(times[1:] - times[:-1], lengths.cumsum()[:-1] - 1)
+        self._add(np.concatenate(passes), took, resets, int(took.sum()))
+
+    def _add(
+        self,
+        rows: npt.NDArray[Any],
+        took: Times,
+        resets: list[tuple[int, int, int]],
+        busy: int,
+    ) -> None:
+        """Add steps, the resets in them, and the time for which the worker was busy."""
+        assert self._began is not None
         now = perf_counter_ns()
-        self._worker[3] += now - self._began
+        self._worker += busy, now - self._began
         self._began = now
-        self._short = busy < _SHORT * len(timed)
-
-        is_step = within.copy()
-        resets = np.array(reset_times, dtype=np.int64).reshape(-1, 3)
-        nanoseconds, ends = resets[resets[:, 2] > 0, 1:].T
-        took[ends - 1] = np.maximum(took[ends - 1] - nanoseconds, 0)
-        is_step[ends - 1] &= not self._resets_are_steps
-        self._count(1, resets[:, 0], resets[:, 1])
-        self._add(1, _ALL, resets[:, 0], 1)
-        self._count(0, *self._spread(timed[is_step[within]], took[is_step]))
-        self._add(0, _ALL, self._spread(np.concatenate([timed, parts]))[0], 1)
-        self._add(0, _ALL, self._spread(self._rows)[0], whole)
-        if self._resets_are_steps:
-            self._add(0, _ALL, resets[:, 0], -1)
-
-    def _spread(
-        self, rows: npt.NDArray[np.intp], took: npt.NDArray[np.int64] | None = None
-    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-        """Count a step, and its time, for every row that it stepped."""
-        took = rows if took is None else took
+        reset_rows, nanoseconds, positions = np.array(resets, dtype=np.int64).reshape(-1, 3).T
+        took[positions] = np.maximum(took[positions] - nanoseconds, 0)
+        self._count(_RESETS, reset_rows, nanoseconds)
+        is_step = np.ones(len(rows), dtype=np.bool_)
+        is_step[positions] = not self._resets_are_steps
+        rows, took = rows[is_step], took[is_step]
         widths = self._widths[rows]
-        if len(rows) == 0 or widths.max() == 1:
-            return rows, took
-        before = np.cumsum(widths) - widths
-        within = np.arange(widths.sum()) - np.repeat(before, widths)
-        return np.repeat(rows, widths) + within, np.repeat(took, widths)
+        if len(rows) and widths.max() > 1:  # a step of a vector env is one of each of its rows
+            firsts = np.cumsum(widths) - widths
+            within = np.arange(widths.sum()) - np.repeat(firsts, widths)
+            rows, took = np.repeat(rows, widths) + within, np.repeat(took, widths)
+        self._count(_STEPS, rows, took)
 
-    def _count(self, kind: int, rows: npt.NDArray[Any], took: npt.NDArray[np.int64]) -> None:
-        bins = np.clip(np.log2(np.maximum(took, 1)) * _PER_OCTAVE, 0, _BINS - 1).astype(np.intp)
-        self._add(kind, _COUNT, rows, 1)
-        self._add(kind, _TOTAL, rows, took)
-        self._add(kind, _HISTOGRAM + bins, rows, 1)
-
-    def _add(self, kind: int, number: Any, rows: npt.NDArray[Any], amount: Any) -> None:
-        np.add.at(self._counters, (rows * ENV_SHAPE[0] + kind) * ENV_SHAPE[1] + number, amount)
+    def _count(self, kind: int, rows: npt.NDArray[Any], took: Times) -> None:
+        if len(rows):
+            low = rows.min()  # rows of other workers stay untouched: they count at the same time
+            counters = self._counters[low : rows.max() + 1, kind]
+            counters[:, _COUNT] += np.bincount(rows - low)
+            counters[:, _TOTAL] += np.bincount(rows - low, took).astype(np.int64)
+            np.maximum.at(counters[:, _LONGEST], rows - low, took)
 
 
 #: The parts of the caller's time: its program, this package, waiting for environments.
@@ -211,10 +167,7 @@ class CallerClock:
 
 
 class ThreadTimings(Timings):
-    """The timings of environments in threads; all steps are timed.
-
-    A worker is busy while one of its environments is.
-    """
+    """The timings of environments in threads: a worker is busy while one of them steps."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -249,24 +202,16 @@ class ThreadTimings(Timings):
     def flush(self) -> None:
         """Count what was gathered."""
         with self._lock:
-            if not self._ended or self._began is None:
+            if not self._ended:
                 return
             ended, self._ended = self._ended, []
             now = perf_counter_ns()
             if self._running:
                 self._busy, self._since = self._busy + now - self._since, now
             busy, self._busy = self._busy, 0
-            self._worker[:] += len(ended), len(ended), busy, now - self._began
-            self._began = now
-        rows, took, of_resets = np.array(ended, dtype=np.int64).T
-        has_reset = of_resets >= 0
-        is_step = ~has_reset if self._resets_are_steps else np.ones(len(rows), dtype=np.bool_)
-        self._count(1, rows[has_reset], of_resets[has_reset])
-        self._add(1, _ALL, rows[has_reset], 1)
-        took = np.maximum(took - np.maximum(of_resets, 0), 0)
-        stepped, took = self._spread(rows[is_step], took[is_step])
-        self._count(0, stepped, took)
-        self._add(0, _ALL, stepped, 1)
+        rows, took, _ = np.array(ended, dtype=np.int64).T
+        resets = [(row, time, i) for i, (row, _, time) in enumerate(ended) if time >= 0]
+        self._add(rows, took, resets, busy)
 
 
 class EnvTimings:
@@ -301,20 +246,16 @@ class EnvTimings:
 class Stats:
     """What `VectorEnv.stats()` returns; times in seconds, one entry per environment or worker.
 
-    All steps and resets are counted. All resets are timed, and all steps that take 20 us or more on
-    average. About a sixth of shorter steps, drawn at random, is timed.
-
     Args:
         steps: Steps of each environment, without autoresets. If an environment is a vector env, the
             autoresets that it makes itself count as steps.
         step_mean: Mean time of a step.
-        step_p99: 99th percentile of the time of a step, at most 9 % off.
+        step_max: The longest step.
         resets: Autoresets of each environment.
         reset_mean: Mean time of an autoreset.
-        reset_p99: 99th percentile of the time of an autoreset.
-        env_waiting: Share of the worker's time in which each environment did nothing.
-        worker_waiting: Share of time in which each worker did nothing; with `concurrent_envs`, in
-            which none of its environments stepped.
+        busy_seconds: The time in which the environments of each worker stepped or reset; with
+            `concurrent_envs`, in which at least one of them did.
+        worker_busy: The same as a share of the time since the worker's first step.
         worker_envs: The environments of each worker.
         recycled_after: How often each worker was replaced because of `recycle_after`.
         recycled_memory: How often each worker was replaced because of `recycle_memory`.
@@ -330,12 +271,11 @@ class Stats:
 
     steps: npt.NDArray[np.int64]
     step_mean: npt.NDArray[np.float64]
-    step_p99: npt.NDArray[np.float64]
+    step_max: npt.NDArray[np.float64]
     resets: npt.NDArray[np.int64]
     reset_mean: npt.NDArray[np.float64]
-    reset_p99: npt.NDArray[np.float64]
-    env_waiting: npt.NDArray[np.float64]
-    worker_waiting: npt.NDArray[np.float64]
+    busy_seconds: npt.NDArray[np.float64]
+    worker_busy: npt.NDArray[np.float64]
     worker_envs: tuple[range, ...]
     recycled_after: npt.NDArray[np.int64]
     recycled_memory: npt.NDArray[np.int64]
@@ -344,11 +284,6 @@ class Stats:
     caller_waiting: float
     restarts: npt.NDArray[np.int64]
     lost_episodes: npt.NDArray[np.int64]
-
-    @property
-    def worker_busy(self) -> npt.NDArray[np.float64]:
-        """Share of time in which the environments of each worker computed."""
-        return 1.0 - self.worker_waiting
 
     @property
     def bottleneck(self) -> str:
@@ -381,36 +316,28 @@ class Stats:
 
 
 def summarise(
-    environments: npt.NDArray[np.int64],
-    workers: npt.NDArray[np.int64],
+    environments: Times,
+    workers: Times,
     slices: tuple[range, ...],
-    recycled: npt.NDArray[np.int64],
+    recycled: Times,
     clock: CallerClock | None,
-    restarts: npt.NDArray[np.int64],
-    lost_episodes: npt.NDArray[np.int64],
+    restarts: Times,
+    lost_episodes: Times,
 ) -> Stats:
     """Return the `Stats` of the counters of all environments and workers."""
-    everything, counts = environments[:, :, _ALL], environments[:, :, _COUNT]
-    means = environments[:, :, _TOTAL] * 1e-9 / np.maximum(counts, 1)
-    p99 = np.apply_along_axis(_p99, 2, environments[:, :, _HISTOGRAM:])
-    steps, timed, busy, elapsed = workers.T
-    elapsed = np.maximum(elapsed, 1) * 1e-9
-    busy = busy * 1e-9 * steps / np.maximum(timed, 1)
-    owner = np.zeros(len(environments), dtype=np.intp)
-    for number, rows in enumerate(slices):
-        owner[rows.start : rows.stop] = number
-    env_busy = (means * everything).sum(axis=1)
+    counts = environments[:, :, _COUNT]
+    seconds = environments.astype(np.float64) * 1e-9
+    means = seconds[:, :, _TOTAL] / np.maximum(counts, 1)
+    busy, elapsed = workers.T
     after, memory = recycled.T.copy()
     return Stats(
-        everything[:, 0].copy(),
-        means[:, 0],
-        p99[:, 0],
-        everything[:, 1].copy(),
-        means[:, 1],
-        p99[:, 1],
-        # If only some steps were timed, the busy time is an estimate.
-        np.clip(1.0 - env_busy / elapsed[owner], 0.0, 1.0),
-        np.clip(1.0 - busy / elapsed, 0.0, 1.0),
+        counts[:, _STEPS].copy(),
+        means[:, _STEPS],
+        seconds[:, _STEPS, _LONGEST],
+        counts[:, _RESETS].copy(),
+        means[:, _RESETS],
+        busy * 1e-9,
+        np.clip(busy / np.maximum(elapsed, 1), 0.0, 1.0),
         slices,
         after,
         memory,
@@ -418,12 +345,3 @@ def summarise(
         restarts.copy(),
         lost_episodes.copy(),
     )
-
-
-def _p99(histogram: npt.NDArray[Any]) -> float:
-    """The upper edge of the bin of the 99th percentile, in seconds."""
-    total = int(histogram.sum())
-    if total == 0:
-        return 0.0
-    position = int(np.searchsorted(np.cumsum(histogram), 0.99 * total))
-    return float(2.0 ** ((position + 1) / _PER_OCTAVE) * 1e-9)
