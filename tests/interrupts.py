@@ -165,30 +165,3 @@ def interrupt_at(
 ) -> tuple[bool, bool, Any]:
     """Interrupt a call at its k-th point."""
     return Point(k).interrupt(call, watch)
-
-
-class Places(Point):
-    """Interrupts each call at the first point that no call before it has reached.
-
-    Two points are the same where every function on the stack is at the same instruction. So calls
-    are interrupted everywhere once, and not in each round of a loop.
-
-    Args:
-        stride: Every how many-th new point is interrupted.
-    """
-
-    def __init__(self, stride: int = 1) -> None:
-        super().__init__(0)
-        self._stride = stride
-        self._seen: set[tuple[tuple[int, int], ...]] = set()
-
-    def _is_it(self, frame: Any) -> bool:
-        stack = []
-        while frame is not None and frame.f_code is not Point.interrupt.__code__:
-            stack.append((id(frame.f_code), frame.f_lasti))
-            frame = frame.f_back
-        place = tuple(stack)
-        if place in self._seen:
-            return False
-        self._seen.add(place)
-        return len(self._seen) % self._stride == 0

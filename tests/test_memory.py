@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from tests.crosses import START_METHODS
-from tests.interrupts import interrupt_at
 from vecspaces.memory import ALIGNMENT, Arena
 
 on_posix = pytest.mark.skipif(sys.platform == "win32", reason="no file descriptors to look at")
@@ -137,21 +136,3 @@ def test_a_child_writes_into_it_under_every_start_method(method: str) -> None:
     assert child.exitcode == 0
     assert (arena.buffer == 42).all()
     child.close()
-
-
-@on_posix
-def test_an_interrupted_close_can_be_repeated_and_closes_once() -> None:
-    k, reached = 1, True
-    while reached:
-        arena = Arena.shared(64)
-        fd = arena.handle
-        assert fd is not None
-        reached, _, _ = interrupt_at(k, arena.close)
-        arena.close()
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(fd)
-        other = os.open(os.devnull, os.O_RDONLY)  # may have got the same number
-        arena.close()
-        os.close(other)
-        k += 1
-    assert k > 3

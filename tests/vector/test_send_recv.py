@@ -29,7 +29,6 @@ from tests.envs import (
     ledgers,
     telling,
 )
-from tests.interrupts import interrupt_at
 from tests.vector.session.states import Late
 from tests.vector.wrapped import timed
 from vecspaces import spaces
@@ -265,27 +264,6 @@ def test_a_row_whose_rebuild_fails_stays_broken_alone(make: Any, tmp_path: Path)
         (tmp_path / "no more").unlink()
         envs.send_reset([1])
         assert times(envs.recv(1)) == {1: 0}
-
-
-@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
-@pytest.mark.parametrize("stride", [29, pytest.param(1, marks=pytest.mark.full)])
-def test_an_interrupt_at_any_point_loses_no_failure(make: Any, stride: int) -> None:
-    with make([partial(Failing, number, length=10**6) for number in range(3)]) as envs:
-        envs.reset(seed=0)
-        envs.recv(3)
-        interrupted, k = True, 1
-        while interrupted:
-            envs.send([4], [1])
-            envs.send([1, 1], [0, 2])
-            interrupted = False
-            with pytest.raises(FloatingPointError, match="number 1"):
-                interrupted, _, _ = interrupt_at(k, lambda: envs.recv(3))
-                envs.recv(3)
-            assert sorted(times(envs.recv(2))) == [0, 2]
-            envs.send_reset([1])
-            assert times(envs.recv(1)) == {1: 0}
-            k += stride
-        assert k > 60
 
 
 def test_calls_reach_the_rows_that_are_not_under_way(tmp_path: Path) -> None:

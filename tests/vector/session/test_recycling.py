@@ -21,7 +21,7 @@ from tests.contract.workers import restart_seed
 from tests.crosses import diagonal, ordinarily
 from tests.envs import Gated
 from tests.envs.faulty import FAULTS, OddError
-from tests.interrupts import Places, guarded
+from tests.interrupts import Interrupts, guarded
 from tests.vector.bounds import overrun, wait_until_idle
 from vecspaces import Env, evaluate, make_vec
 from vecspaces.errors import (
@@ -546,26 +546,23 @@ def test_close_while_a_worker_is_replaced_ends_the_call(
 
 
 @on_posix
-@pytest.mark.timeout(900)
+@guarded(900)
 @pytest.mark.parametrize(
-    ("mode", "stride"),
-    [(SAME_STEP, 293), *(pytest.param(mode, 29, marks=pytest.mark.full) for mode in MODES)],
+    ("mode", "rounds"),
+    [(SAME_STEP, 4), *(pytest.param(mode, 300, marks=pytest.mark.full) for mode in MODES)],
 )
-def test_an_interrupt_at_any_point_of_a_replacement(
-    mode: AutoresetMode, stride: int, tmp_path: Path
-) -> None:
+def test_an_interrupted_replacement(mode: AutoresetMode, rounds: int, tmp_path: Path) -> None:
     """Whether it had begun or not, it ends then, and nothing of the old worker is left."""
     count = 0
-    with make(tmp_path, mode, recycle_after=1) as envs:
-        places, reached = Places(stride), True
-        while reached:
+    with make(tmp_path, mode, recycle_after=1) as envs, Interrupts(7, 0.02) as interrupts:
+        while interrupts.count < rounds:
             count += 1
             begin(envs)
             pids = [process.pid for process in envs.processes]
             call, wait = (lambda: envs.step([0, 0])), envs.step_wait
             if mode is DISABLED:
                 call, wait = (lambda: envs.reset(options={"reset_mask": ENDED})), envs.reset_wait
-            reached, done, result = places.interrupt(call)
+            done, result = interrupts.during(call)
             try:
                 if not done:
                     try:
