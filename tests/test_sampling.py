@@ -204,8 +204,7 @@ def test_no_other_parameter_is_given_infos() -> None:
 )
 def test_check_plays_within_the_masks(arguments: dict[str, Any], in_process: None) -> None:
     report = check_env(partial(Strict, **arguments), num_steps=40)
-    # A note advises to declare the masks.
-    assert {finding.name for finding in report.findings} <= {"info-undeclared"}
+    assert {finding.name for finding in report.findings} == set()
     assert report.num_steps > 5  # on a busy machine, time is up early
 
 

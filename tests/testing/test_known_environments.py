@@ -27,10 +27,7 @@ PACKAGES = {
     "highway_env.envs": "highway_env",
 }
 KNOWN = {
-    "Blackjack-v1": {"after-end"},
     "Pusher-v4": {"construction"},
-    "Taxi-v3": {"info-undeclared"},
-    "Taxi-v4": {"info-undeclared"},
     "intersection-multi-agent-v1": {"reward", "flag"},
     "intersection-multi-agent-v2": {"reward", "flag"},
     "lane-keeping-v0": {"render"},
@@ -59,8 +56,6 @@ def installed() -> Iterator[Any]:
                 if isinstance(entry, str) and entry.startswith(package):
                     known = KNOWN.get(name, set()) | KNOWN_OF_ALL.get(package, set())
                     known = known | {"render-unavailable"}
-                    if name.startswith("BabyAI"):
-                        known = known | {"prints"}
                     if ".wfc" in entry:
                         known = known | {"construction", "raises"}
                     yield pytest.param(name, known, id=name)

@@ -1,4 +1,4 @@
-"""`vecspaces check`: the faults of an environment, alone and in a vector env, and its cost."""
+"""`vecspaces check`: the faults of an environment, alone and in a vector env."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check(
 
 
 def print_report(env: str, report: Report, json: options.Json) -> None:
-    """Print the findings and the cost of a step."""
+    """Print the findings."""
     console = output(json)
     if report.findings:
         table = Table(title=Text(env), title_justify="left", show_lines=True)
@@ -61,13 +61,5 @@ def print_report(env: str, report: Report, json: options.Json) -> None:
         console.print(table)
     else:
         console.print(f"{env}: no findings", markup=False, emoji=False)
-    cost = report.cost
-    if cost is not None:
-        workers = f"num_workers={cost.num_workers}" if cost.num_workers else "SyncVectorEnv"
-        step, p99, reset = (
-            f"{seconds * 1e6:,.1f} us" for seconds in (cost.step, cost.step_p99, cost.reset)
-        )
-        text = f"a step takes {step} (99 %: {p99}), a reset {reset}; 64 are fastest with {workers}"
-        console.print(text, markup=False, soft_wrap=True)
     summary = f"checked with {report.num_steps} steps in {report.seconds:.1f} s"
     console.print(summary, style="dim", soft_wrap=True)

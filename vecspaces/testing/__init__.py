@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from vecspaces.testing.check import check_env
-from vecspaces.testing.report import Cost, Finding, Report
+from vecspaces.testing.report import Finding, Report
 
-__all__ = ["Cost", "Finding", "Report", "check_env"]
+__all__ = ["Finding", "Report", "check_env"]
 
 
 def __dir__() -> list[str]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.make import adapt_factory
 from vecspaces.testing import probes
-from vecspaces.testing.isolation import Played, refuse_imports, run_isolated, start_methods
+from vecspaces.testing.isolation import Played, Probe, run_isolated, start_methods
 from vecspaces.testing.recording import ResultDigest, first_difference
-from vecspaces.testing.report import SEVERITIES, Cost, Finding, Report
+from vecspaces.testing.report import SEVERITIES, Finding, Report
 from vecspaces.vector.agents import AgentLayout
-from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.options import StartMethod
 
 _ADVICE: Mapping[str, Mapping[str, str]] = {
@@ -68,25 +67,18 @@ _ADVICE: Mapping[str, Mapping[str, str]] = {
     },
     "warning": {
         "touches-globals": "draw from self.np_random, which is the environment's own",
-        "class-attribute": "set attributes of the instance: the class is shared",
         "changes-directory": "use absolute paths: the neighbours' relative ones break",
         "reused-observation": "return a copy; vecspaces copies what it is given, but a replay "
         "buffer may not",
         "reused-info": "return a new dict; vecspaces copies it, but others may not",
         "action-written": "copy the action first: action = np.array(action)",
         "info-differs": "keep times and identities out of infos, if runs shall be equal",
-        "after-end": "raise, or go on returning what the spaces say",
         "close-twice": "let a second close do nothing",
         "leaks-memory": "keep nothing of the steps and episodes that are over",
     },
     "note": {
         "info-missing": "return it, or take it out of info_space: it costs a row in each step",
-        "info-undeclared": "declare it in an info_space, info_space = "
-        "Dict(action_mask=MultiBinary(n)) for one: it travels beside the observations then, as one "
-        "array, and is checked",
         "render-unavailable": "install what rendering needs, or set MUJOCO_GL=egl",
-        "prints": "use logging: 64 environments print 64 times as much",
-        "uneven-steps": "use send and recv with a batch_size, which do not wait for it",
     },
 }
 #: For the name of each finding: its severity, and what to do.
@@ -96,19 +88,10 @@ CATALOGUE = {
     for name, advice in advices.items()
 }
 
-# Findings about values, findings about all results, and findings that prevent all later probes.
-_VALUES = {"observation", "reward"}
-_RESULTS = _VALUES | {"flag", "info", "info-space"}
+# Findings that prevent all later probes.
 _FORMS = {"reset-form", "step-form", "action-mask"}
 # The processor time of a probe, in seconds; slow environments make fewer steps in it.
 _BUDGET = 0.8
-# Beyond this time, in seconds, further render modes are not compared with company.
-_RENDER_SECONDS = 4.0
-# The seed of the global generators beside others; runs alone have 0 and 1.
-_OTHER_GLOBALS = 7
-_ENVS = 64  # for which `Cost.num_workers` holds
-# The costs of a round, in seconds: SyncVectorEnv, AsyncVectorEnv, and each worker of the latter.
-_SYNC_ROUND, _ASYNC_ROUND, _WORKER_ROUND = 30e-6, 70e-6, 15e-6
 _UNAVAILABLE = (
     "DependencyNotInstalled", "ImportError", "ModuleNotFoundError", "display", "DISPLAY", "EGL",
     "OpenGL", "glfw", "GLFW", "osmesa", "X11",
@@ -157,19 +140,20 @@ def check_env(
         raise TypeError(
             f"make_env must be a function that makes an environment, found {make_env!r}"
         )
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise RuntimeError('call check_env below `if __name__ == "__main__":`')
     check_count("num_steps", num_steps)
     check_count("seed", seed, least=0)
     check_seconds("timeout", timeout)
     if agents is not None:
         make_env = adapt_factory(make_env, agents)
-    refuse_imports()
     began = time.monotonic()
     check = _Check(make_env, num_steps=num_steps, seed=seed, timeout=timeout)
     check.run()
     if agents is not None:  # the adapter's masks, which environments need not have
         check.findings.pop("info-missing", None)
-    findings = sorted(check.findings.values(), key=lambda one: SEVERITIES.index(one.severity))
-    return Report(tuple(findings), check.cost, check.num_steps, time.monotonic() - began)
+    findings = sorted(check.findings.values(), key=lambda found: SEVERITIES.index(found.severity))
+    return Report(tuple(findings), check.num_steps, time.monotonic() - began)
 
 
 class _Check:
@@ -179,7 +163,6 @@ class _Check:
         self._make_env, self._given = make_env, given
         self._fast, self._spawn = start_methods()
         self.findings: dict[str, Finding] = {}
-        self.cost: Cost | None = None
         self.num_steps = 0
 
     def run(self) -> None:
@@ -190,22 +173,19 @@ class _Check:
             self._find("pickling", f"the factory cannot be pickled: {error}")
             self._spawn = None
         alone = self._run(probes.inspect_alone, 2 * _BUDGET)
-        self.num_steps = alone.num_steps + sum(bool(record.outcome) for record in alone.trace)
+        self.num_steps = sum(bool(record.outcome) for record in alone.trace)
         if alone.failure is not None or _FORMS & self.findings.keys():
             return
         self._run(probes.use_up, 2 * _BUDGET)
-        if not _VALUES & self.findings.keys():
-            self._run(probes.step_after_end, _BUDGET)
-        self._measure()
         trace = alone.trace if self._is_reproducible(alone) else None
         if trace is not None:
             # If steps are slow, few of them must distinguish episodes.
             steps = max(1, min(10, len(trace) // 4))
             self._run(probes.try_seeds, steps, _BUDGET / 2)
-        same_in_company = self._keep_company(trace, alone.extra["changed"])
-        if trace is not None:
-            self._compare_processes(trace)
-        modes = alone.extra["modes"] if _takes_mode(self._make_env) else [None]
+        same_in_company = self._keep_company(trace)
+        if trace is not None and self._spawn is not None:
+            self._compare_processes(trace, self._spawn)
+        modes: list[str | None] = [*alone.modes] if _takes_mode(self._make_env) else [None]
         self._render(modes, trace if same_in_company else None)
         if "global-random" in self.findings:  # which is the more precise finding
             self.findings.pop("touches-globals", None)
@@ -217,16 +197,13 @@ class _Check:
         severity, advice = CATALOGUE[name]
         self.findings.setdefault(name, Finding(name, severity, message, advice))
 
-    def _run(self, probe: Callable[..., Played], *args: Any, keep: bool = True) -> Played:
+    def _run(self, probe: Probe, *args: Any, keep: bool = True) -> Played:
         """Run a probe; without `keep`, its findings count only if its process was lost."""
-        played = self._isolate(probe, *args, context=self._fast)
+        played = run_isolated(probe, self._make_env, *args, context=self._fast, **self._given)
         if keep or played.lost:
             for name, message in played.findings.items():
                 self._find(name, message)
         return played
-
-    def _isolate(self, probe: Callable[..., Played], *args: Any, context: StartMethod) -> Played:
-        return run_isolated(probe, self._make_env, *args, context=context, **self._given)
 
     # ------------------------------------------------------------------ comparing
 
@@ -251,25 +228,22 @@ class _Check:
             begun = f"reset(seed={self._given['seed']})"
             self._find("seed-ignored", f"{begun} begins different episodes in two processes")
         else:
-            if "reset" in again.where:
-                again = again._replace(where="reset() without a seed, after one with a seed,")
             self._find("nondeterministic", f"{again} differs between two runs of the same seed")
         return False
 
-    def _keep_company(self, trace: list[ResultDigest] | None, changed: list[str]) -> bool:
+    def _keep_company(self, trace: list[ResultDigest] | None) -> bool:
         """Compare with a run beside seven others and changing global state; return if equal."""
 
         def differs(*neighbours: str) -> str | None:
-            played = self._run(probes.replay, 2 * _BUDGET, _OTHER_GLOBALS, neighbours, keep=False)
+            # Runs alone seed the global generators with 0 and 1.
+            played = self._run(probes.replay, 2 * _BUDGET, 7, neighbours, keep=False)
             if played.lost:
                 return "its process did not end by itself"
             if "spaces-differ" in played.findings:
                 self._find("spaces-differ", played.findings["spaces-differ"])
                 return None
-            if played.failure is not None:
-                return played.failure
             different = first_difference(trace or [], played.trace)
-            return None if different is None else f"{different} is another one than alone"
+            return played.failure or (different and f"{different} is another one than alone")
 
         if differs("siblings", "random", "directory") is None:
             return trace is not None
@@ -284,18 +258,15 @@ class _Check:
                 continue  # the seven others also draw from them
             message = differs(neighbours)
             if message is not None:
-                changes = changed and name == "company"
-                hint = f" (it changes {', '.join(changed)})" if changes else ""
-                self._find(name, f"{where}, {message}{hint}")
+                self._find(name, f"{where}, {message}")
         if known == self.findings.keys():
             self._find("company", "beside others that use global state, its episode is another one")
         return False
 
-    def _compare_processes(self, trace: list[ResultDigest]) -> None:
+    def _compare_processes(self, trace: list[ResultDigest], method: StartMethod) -> None:
         """Compare with a run in a process that was not forked from this one."""
-        if self._spawn is None:
-            return
-        played = self._isolate(probes.replay, _BUDGET, 0, context=self._spawn)
+        options = {"context": method, **self._given}
+        played = run_isolated(probes.replay, self._make_env, _BUDGET, 0, **options)
         if played.failure is not None:
             self._find("start-method", f"in a process started by spawn, {played.failure}")
             return
@@ -307,9 +278,7 @@ class _Check:
     # ------------------------------------------------------------------ rendering
 
     def _render(self, modes: list[str | None], trace: list[ResultDigest] | None) -> None:
-        began, compared = time.monotonic(), False
         for mode in modes:
-            began_mode = time.monotonic()
             play = partial(self._run, probes.render_frames, mode, _BUDGET / len(modes))
             alone = play(1, keep=False)
             if alone.lost:
@@ -319,44 +288,22 @@ class _Check:
                 continue
             for name, message in alone.findings.items():
                 self._find(name, message)
-            if alone.failure is not None or not alone.extra["frames"]:
+            if alone.failure is not None or not alone.frames:
                 continue
             different = first_difference(trace or [], alone.trace)
             if different is not None:
                 message = f"{different} is another one where render is called"
                 self._find("render-changes-episode", message)
                 continue
-            now = time.monotonic()
-            if trace is None or (compared and now - began > _RENDER_SECONDS):
-                continue  # a slow renderer is compared in its first mode alone
-            others = 3 if now - began_mode < _RENDER_SECONDS / 4 else 1
-            beside, compared = play(1 + others, keep=False), True
-            if beside.lost:
+            if trace is None:
                 continue
-            if beside.failure is not None:
-                self._find("render-company", f"beside {others} others, {beside.failure}")
-            elif _frames_differ(alone, beside):
-                again = play(1, keep=False)
-                if not again.lost and not _frames_differ(alone, again):
-                    message = f"render_mode={mode!r}: frames are other ones beside {others} others"
-                    self._find("render-company", message)
-
-    # ------------------------------------------------------------------ cost
-
-    def _measure(self) -> None:
-        timed = self._run(probes.measure, _BUDGET)
-        if not timed.extra.get("steps"):
-            return
-        steps, resets = np.array(timed.extra["steps"]), np.array(timed.extra["resets"])
-        mean, p99 = float(steps.mean()), float(np.percentile(steps, 99))
-        per_step = (steps.sum() + resets.sum()) / len(steps)
-        self.cost = Cost(mean, p99, float(resets.mean()), best_num_workers(float(per_step)))
-        # Processor time: on a busy machine, any step may wait.
-        busy = np.array(timed.extra["busy"])
-        share = float(np.percentile(busy, 99) / max(busy.mean(), 1e-9))
-        if busy.mean() > 1e-3 and len(busy) >= 100 and share > 5:
-            message = f"one step in a hundred takes {share:.0f} times the mean"
-            self._find("uneven-steps", message)
+            beside = play(2, keep=False)
+            again = play(1, keep=False).frames if _differ(alone.frames, beside.frames) else []
+            if beside.failure is not None and not beside.lost:
+                self._find("render-company", f"beside another one, {beside.failure}")
+            elif again and not _differ(alone.frames, again):
+                message = f"render_mode={mode!r}: frames differ beside another environment"
+                self._find("render-company", message)
 
 
 def _takes_mode(make_env: Callable[..., Any]) -> bool:
@@ -365,28 +312,9 @@ def _takes_mode(make_env: Callable[..., Any]) -> bool:
         parameters = inspect.signature(make_env).parameters
     except (TypeError, ValueError):  # a callable in C without a signature
         return False
-    kinds = [parameter.kind for parameter in parameters.values()]
+    kinds = {parameter.kind for parameter in parameters.values()}
     return "render_mode" in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
-def _frames_differ(one: Played, other: Played) -> bool:
-    pairs = zip(one.extra["frames"], other.extra["frames"], strict=False)
-    return any(mine != theirs for mine, theirs in pairs)
-
-
-def best_num_workers(seconds: float, num_envs: int = _ENVS, cores: int = 0) -> int:
-    """Return the number of workers that steps environments fastest; 0 for `SyncVectorEnv`.
-
-    `seconds` is the time of a step, resets included; `cores` is the number of usable cores (0:
-    those of this process).
-
-    Example:
-        >>> best_num_workers(1e-3, cores=8), best_num_workers(1e-7, cores=8)
-        (8, 0)
-    """
-    cores = cores or count_usable_cores()
-    rounds = {0: _SYNC_ROUND + num_envs * seconds}
-    for workers in range(1, min(cores, num_envs) + 1):
-        signalling = _ASYNC_ROUND + _WORKER_ROUND * workers
-        rounds[workers] = signalling + -(-num_envs // workers) * seconds
-    return min(rounds, key=rounds.__getitem__)
+def _differ(frames: list[bytes], others: list[bytes]) -> bool:
+    return any(frame != other for frame, other in zip(frames, others, strict=False))

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
 
-from vecspaces.checks import Path, show_path, show_value
+from vecspaces.checks import show_value
 from vecspaces.errors import InvalidFlagError, InvalidInfoError, InvalidRewardError
 from vecspaces.interop import foreign_values, native_space
-from vecspaces.layout import Mismatch
+from vecspaces.layout import Layout, Mismatch, Rows
 from vecspaces.memory import Arena
-from vecspaces.sampling import MASK, fit_mask
+from vecspaces.sampling import fit_mask
 from vecspaces.spaces import Dict
-from vecspaces.vector.exchange.info_space import InfoLayout
 from vecspaces.vector.group import validation
-from vecspaces.vector.group.form import InvalidResult
-from vecspaces.vector.group.info_writer import InfoWriter
 
-_CAPACITY = 65536
 _DEEPEST = 50
 # The names of the findings about flaws.
 _FINDINGS: dict[type[Exception], str] = {
@@ -100,8 +96,7 @@ class Recorder:
         inspect: bool = False,
         declared: DeclaredInfos | None = None,
     ) -> None:
-        self.env = env
-        self._declared = declared
+        self.env, self._declared = env, declared
         self._seed, self._num_steps, self._note, self._inspect = seed, num_steps, note, inspect
         space = env.observation_space
         self._rule = validation.ObservationRule(native_space(space), space)
@@ -115,8 +110,6 @@ class Recorder:
         self.findings: dict[str, str] = {}
         # The last observation and info, with their digests.
         self._kept: list[tuple[str, Any, bytes]] = []
-        # The dtypes and shapes of the masks in infos; None for one that is not an array.
-        self.masks: set[tuple[Any, ...] | None] = set()
         # The mask of the next action; None after an episode, whose last state may allow none.
         self._mask: Any = None
 
@@ -135,104 +128,93 @@ class Recorder:
 
     def reset(self, seed: int | None, where: str) -> None:
         """Begin an episode."""
-        self._note(where)
+        self._begin(where)
         result = self.env.reset(seed=seed) if seed is not None else self.env.reset()
-        self._look_back(where)
-        observation, info = self._unpack(result, "reset", "(observation, info)", where)
-        self._take(observation, info, where)
-        self.trace.append(ResultDigest(where, digest(observation), b"", digest(info)))
-        self.take_mask(info, where)
+        self._look_back()
+        observation, info = self._unpack(result, "reset", "(observation, info)")
+        self._take(observation, info)
 
     def step(self, where: str) -> bool:
-        """Take the next action; return whether the episode is over."""
-        action = self.next_action()
+        """Take an action, within the last mask; return whether the episode is over."""
+        mask = self._mask
+        action = self._actions.sample() if mask is None else self._actions.sample(mask=mask)
+        action = action if self._foreign is None else self._foreign(action)
         before = digest(action) if self._inspect else b""
-        self._note(where)
+        self._begin(where)
         result = self.env.step(action)
-        self._look_back(where)
+        self._look_back()
         if self._inspect and digest(action) != before:
-            self._find("action-written", "writes to the action that it is given", where)
+            self._find("action-written", "writes to the action that it is given")
         form = "(observation, reward, terminated, truncated, info)"
-        observation, reward, terminated, truncated, info = self._unpack(result, "step", form, where)
-        over = _any(terminated, truncated)
+        observation, reward, terminated, truncated, info = self._unpack(result, "step", form)
+        try:
+            over = bool(terminated) or bool(truncated)
+        except Exception:  # an array of several flags, which is reported as a finding
+            over = True
         if over:
-            where += ", its last"
+            self._where += ", its last"
         if self._inspect:
-            self._find_flaws(validation.find_in_scalars(reward, terminated, truncated), where)
-        self._take(observation, info, where)
-        outcome = digest((reward, terminated, truncated))
-        self.trace.append(ResultDigest(where, digest(observation), outcome, digest(info)))
-        self.take_mask(None if over else info, where)
+            self._find_flaws(validation.find_in_scalars(reward, terminated, truncated))
+        self._take(observation, info, digest((reward, terminated, truncated)), over)
         return over
 
-    def _unpack(self, result: Any, command: str, form: str, where: str) -> Any:
+    def _begin(self, where: str) -> None:
+        self._where = where
+        self._note(where)
+
+    def _unpack(self, result: Any, command: str, form: str) -> Any:
         """Return the parts of a result, if it is a tuple of this form."""
         if not isinstance(result, (tuple, list)) or len(result) != form.count(",") + 1:
-            self._find(f"{command}-form", f"returns {show_value(result)}, expected {form}", where)
+            self._find(f"{command}-form", f"returns {show_value(result)}, expected {form}")
             raise StopPlaying
         return result
 
-    def take_mask(self, info: Any, where: str) -> None:
-        """Keep the mask in an info for the next action."""
+    def _take(self, observation: Any, info: Any, outcome: bytes = b"", over: bool = False) -> None:
+        """Record a result, check it, and keep it until the next call."""
+        record = ResultDigest(self._where, digest(observation), outcome, digest(info))
+        self.trace.append(record)
+        if self._inspect:
+            wrong = self._rule.explain(observation)
+            if wrong is not None:
+                self._find("observation", f"returns an observation outside of its space: {wrong}")
+            self._find_flaws(validation.find_in_info(info))
+            if isinstance(info, dict):
+                self._check_info(info)
+            self._kept = [
+                ("observation", observation, record.observation),
+                ("info", info, record.info),
+            ]
         try:
-            self._mask = fit_mask(self._actions, info)
+            self._mask = None if over else fit_mask(self._actions, info)
         except ValueError as error:
-            self._find("action-mask", f"returns an info that does not fit: {error}", where)
+            self._find("action-mask", f"returns an info that does not fit: {error}")
             raise StopPlaying from None
 
-    def next_action(self) -> Any:
-        """Draw the next action within the last mask, in the types of the environment's library."""
-        mask = self._mask
-        action = self._actions.sample() if mask is None else self._actions.sample(mask=mask)
-        return action if self._foreign is None else self._foreign(action)
-
-    def _take(self, observation: Any, info: Any, where: str) -> None:
-        """Check an observation and an info, and keep them until the next call."""
-        if not self._inspect:
-            return
-        wrong = self._rule.explain(observation)
-        if wrong is not None:
-            found = f"returns an observation outside of its space: {wrong}"
-            self._find("observation", found, where)
-        self._find_flaws(validation.find_in_info(info), where)
-        if isinstance(info, dict):
-            self._check_info(info, where)
-        self._kept = [
-            ("info", info, digest(info)),
-            ("observation", observation, digest(observation)),
-        ]
-
-    def _look_back(self, where: str) -> None:
+    def _look_back(self) -> None:
         """Check whether the last call changed the results of the one before it."""
         for name, value, known in self._kept:
             if digest(value) != known:
-                found = f"writes to the {name} that it returned before"
-                self._find(f"reused-{name}", found, where)
+                self._find(f"reused-{name}", f"writes to the {name} that it returned before")
         self._kept = []
 
-    def _check_info(self, info: dict[Any, Any], where: str) -> None:
-        """Check infos beyond the rules of `validate=True`: masks, pickling, the info_space."""
-        if MASK in info:
-            mask = info[MASK]
-            self.masks.add((mask.dtype, mask.shape) if isinstance(mask, np.ndarray) else None)
+    def _check_info(self, info: dict[Any, Any]) -> None:
+        """Check infos beyond the rules of `validate=True`: pickling, and the info_space."""
         for key, value in info.items():
             try:
                 cloudpickle.dumps(value)
             except Exception as error:  # whatever a __reduce__ raises
-                found = f"returns info[{key!r}], which cannot be pickled ({error})"
-                self._find("info", found, where)
-        wrong = None if self._declared is None else self._declared.explain(dict(info))
+                self._find("info", f"returns info[{key!r}], which cannot be pickled ({error})")
+        wrong = None if self._declared is None else self._declared.explain(info)
         if wrong is not None:
-            found = f"returns an info outside of its info_space: {wrong}"
-            self._find("info-space", found, where)
+            self._find("info-space", f"returns an info outside of its info_space: {wrong}")
 
-    def _find_flaws(self, flaws: Iterable[validation.Flaw], where: str) -> None:
+    def _find_flaws(self, flaws: Iterable[validation.Flaw]) -> None:
         for flaw in flaws:
-            self._find(_FINDINGS[flaw.kind], f"returns {flaw.found}: {flaw.expected}", where)
+            self._find(_FINDINGS[flaw.kind], f"returns {flaw.found}: {flaw.expected}")
 
-    def _find(self, name: str, message: str, where: str) -> None:
+    def _find(self, name: str, message: str) -> None:
         """Keep the first finding of each kind."""
-        self.findings.setdefault(name, f"{where}: {message}")
+        self.findings.setdefault(name, f"{self._where}: {message}")
 
 
 class StopPlaying(Exception):  # noqa: N818 (no error: a finding reports the fault)
@@ -243,41 +225,29 @@ class DeclaredInfos:
     """Checks infos against an info_space as a vector env with `validate=True` does."""
 
     def __init__(self, space: Dict[Any]) -> None:
-        layout = InfoLayout.compile(space, 1, slots=1, variable_capacity=_CAPACITY, offset=0)
-        (rows,) = layout.bind(Arena(layout.end))
-        self._writer = InfoWriter(rows, 0, 1, validate=True)
-        # The paths of the keys that no info had so far, in the order of the space.
-        self._unseen = [key.path for key in layout.keys]
+        self._rows: dict[str, Rows] = {}
+        for key, member in space.spaces.items():
+            if not isinstance(member, Dict):  # of agents: their adapter makes it
+                layout = Layout.compile(member, 1)
+                (self._rows[key],) = layout.bind(Arena(layout.size))
+        #: The keys that no info had, in the order of the space.
+        self.missing = list(space.spaces)
 
     def explain(self, info: dict[Any, Any]) -> str | None:
         """Return why an info is not in the space; None if it is."""
-        self._unseen = [path for path in self._unseen if not _has(info, path)]
-        try:
-            self._writer.write({0: info}, [0])
-        except Mismatch as error:
-            return str(Mismatch(error.expected, error.found, error.path, name="info"))
-        except InvalidResult as error:
-            return error.reason
+        self.missing = [key for key in self.missing if key not in info]
+        for key, rows in self._rows.items():
+            if key not in info:
+                continue
+            name = f"info[{key!r}]"
+            try:
+                rows.write(0, info[key])
+            except Mismatch as error:
+                return str(Mismatch(error.expected, error.found, error.path, name=name))
+            wrong = rows.layout.space.explain(rows.item(0), name=name)
+            if wrong is not None:
+                return wrong
         return None
-
-    @property
-    def missing(self) -> list[str]:
-        """The keys that no info had; for a Dict that no info had, without its keys."""
-        tops = [path for path in self._unseen if path[:-1] not in self._unseen]
-        return [f"info{show_path(path)}" for path in tops]
-
-
-def _has(info: Any, path: Path) -> bool:
-    if not path:
-        return True
-    return isinstance(info, Mapping) and path[0] in info and _has(info[path[0]], path[1:])
-
-
-def _any(terminated: Any, truncated: Any) -> bool:
-    try:
-        return bool(terminated) or bool(truncated)
-    except Exception:  # an array of several flags, which is reported as a finding
-        return True
 
 
 class Difference(NamedTuple):

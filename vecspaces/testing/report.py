@@ -1,4 +1,4 @@
-"""The report of `check_env`: findings with severity and advice, and the cost of a step."""
+"""The report of `check_env`: findings with severity and advice."""
 
 from __future__ import annotations
 
@@ -34,42 +34,22 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """The cost of an environment, measured alone in a process.
-
-    Attributes:
-        step: The mean time of a step, in seconds.
-        step_p99: The 99th percentile of the time of a step.
-        reset: The mean time of a reset.
-        num_workers: The number of workers that steps 64 environments fastest on this machine; 0 if
-            `SyncVectorEnv` is faster.
-    """
-
-    step: float
-    step_p99: float
-    reset: float
-    num_workers: int
-
-
-@dataclass(frozen=True)
 class Report:
     """The result of `check_env`.
 
     Attributes:
         findings: The findings, worst first.
-        cost: The cost of a step; None if the environment could not be stepped.
         num_steps: The steps of the longest run, which are fewer for slow environments.
         seconds: The duration of the check.
 
     Example:
-        >>> finding = Finding("prints", "note", "step printed 'hello'", "use logging")
-        >>> report = Report((finding,), None, 300, 2.5)
+        >>> finding = Finding("info-missing", "note", "no info has info['cost']", "return it")
+        >>> report = Report((finding,), 300, 2.5)
         >>> report.ok, str(report.findings[0])
-        (True, "note prints: step printed 'hello': use logging")
+        (True, "note info-missing: no info has info['cost']: return it")
     """
 
     findings: tuple[Finding, ...]
-    cost: Cost | None
     num_steps: int
     seconds: float
 
@@ -98,5 +78,4 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON types."""
-        found = asdict(self)
-        return {"ok": self.ok, **found, "findings": list(found["findings"])}
+        return {"ok": self.ok, **asdict(self), "findings": [*map(asdict, self.findings)]}
