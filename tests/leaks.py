@@ -14,8 +14,6 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing import shared_memory as shared_memory_module
 from pathlib import Path
 
-from vecspaces.vector.backends.process.fork_server import server
-
 _HAS_PROC = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 _SHARED_MEMORY = "/dev/shm/"
 _TAG = f"t{os.getpid():x}-"  # short, as names in shared memory must be
@@ -103,10 +101,9 @@ def shared_memory() -> set[str]:
 
 
 def _helpers() -> dict[int | None, int | None]:
-    """Multiprocessing's tracker of resources, and the fork servers: pid -> this process's end."""
-    tracker, servers = resource_tracker._resource_tracker, (forkserver._forkserver, server)
-    ends = {server._forkserver_pid: server._forkserver_alive_fd for server in servers}
-    return {tracker._pid: tracker._fd, **ends}
+    """Multiprocessing's tracker of resources, and its fork server: pid -> this process's end."""
+    tracker, server = resource_tracker._resource_tracker, forkserver._forkserver
+    return {tracker._pid: tracker._fd, server._forkserver_pid: server._forkserver_alive_fd}
 
 
 def descriptors(pid: int | str = "self") -> dict[int, str]:

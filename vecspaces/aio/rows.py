@@ -273,7 +273,7 @@ class Rows:
         worker = self._workers.of[row]
         running = self._backend.running(worker)
         of = row if row in running else None
-        where = self._backend.find(worker, _STACK_SECONDS, insist=False, row=of)
+        where = self._backend.find(worker, _STACK_SECONDS, row=of)
         advice = f"it is built again: {AGAIN}"
         return overdue(command.call, command.seconds or 0.0, [row], running, advice, *where)
 

@@ -107,14 +107,12 @@ class Backend(Protocol):
         self,
         worker: int,
         patience: float = PATIENCE,
-        insist: bool = True,
         row: int | None = None,
     ) -> str | None:
         """Return the Python frames of an environment that a worker is busy with, innermost last.
 
-        The environment is `row`, or that of `locate`. None if the frames are unknown. If `insist`,
-        a worker that does not answer within `patience` seconds is sent a signal, unless this could
-        harm the environment.
+        The environment is `row`, or that of `locate`. None if the frames are unknown, or the worker
+        does not answer within `patience` seconds.
         """
         return None
 
@@ -122,11 +120,10 @@ class Backend(Protocol):
         self,
         worker: int,
         patience: float = PATIENCE,
-        insist: bool = True,
         row: int | None = None,
     ) -> tuple[Message | str, str | None]:
         """Return the position of the environment `row`, or of `locate`, as text, and its stack."""
-        stack = self.stack(worker, patience, insist, row)
+        stack = self.stack(worker, patience, row)
         place = self.locate(worker) if row is None else self.buffers.positions.place(worker, row)
         return whereabouts(place.env_ids, place.text, stack), stack
 

@@ -85,7 +85,7 @@ class SlowWatch:
             return
         # Before the warning, which may be an error, after which the caller waits again.
         self._warned[ids] = episode
-        stack = self._backend.stack(worker, insist=False, row=place.env_ids[0])
+        stack = self._backend.stack(worker, row=place.env_ids[0])
         frame, level = sys._getframe(), 1
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
             frame, level = frame.f_back, level + 1

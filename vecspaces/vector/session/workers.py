@@ -174,4 +174,4 @@ class Workers:
         running = [worker for worker in workers if self._backend.running(worker)]
         if not workers:
             return "", None
-        return self._backend.find(min(running or workers), patience, patience >= PATIENCE)
+        return self._backend.find(min(running or workers), patience)

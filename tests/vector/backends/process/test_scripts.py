@@ -79,7 +79,7 @@ def test_a_fork_server_that_cannot_start_is_named(tmp_path: Path) -> None:
     script.write_text(PRELOADS)
     done = run(script, env=environ(tmp_path))
     assert "LookupError: of the server" in done.stderr
-    assert "RuntimeError: the fork server of the workers ended, as what it printed" in done.stderr
+    assert "RuntimeError: multiprocessing's fork server ended, as what it printed" in done.stderr
 
 
 def test_a_factory_that_a_worker_cannot_import_raises_its_own_error(

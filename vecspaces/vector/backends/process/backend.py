@@ -33,7 +33,7 @@ from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.memory import Arena, anonymous_file
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import PATIENCE
-from vecspaces.vector.backends.process import forking
+from vecspaces.vector.backends.process import descriptors, forking
 from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack_frame, unpack
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import uninterrupted
@@ -210,7 +210,7 @@ class ProcessBackend(RemoteBackend):
         """Open the descriptors for all workers."""
         with uninterrupted():
             if self._shared_memory and sys.platform != "win32":
-                self._shared = forking.acquire(anonymous_file)
+                self._shared = descriptors.acquire(anonymous_file)
             self._poller = Poller(gathers=len(self._setups) >= _MANY_WORKERS)
 
     def _start(self, worker: int) -> None:
@@ -231,6 +231,7 @@ class ProcessBackend(RemoteBackend):
         with contextlib.ExitStack() as undo:
             ours, theirs = Line.pair(self._shared)
             undo.callback(ours.close)
+            inherited = (self._setups[index], ours) if self._forked else ()
             try:
                 stacks = StackFile.make()
                 undo.callback(stacks.close)
@@ -238,13 +239,14 @@ class ProcessBackend(RemoteBackend):
                     self._context,
                     f"vecspaces-worker-{index}",
                     worker_main,
-                    (theirs, stacks, os.getpid(), self._setups[index] if self._forked else None),
+                    (theirs, stacks, os.getpid(), *inherited),
                     daemon=self._daemon,
                     variables=self._variables,
                     seconds=self._start_timeout,
                 )
             finally:
                 theirs.close()
+            stacks.close_workers_end()
             undo.callback(end_all, [process], 0.0)
             channel = CallerEnd(ours)
             handle = Handle(process, channel, stacks)
@@ -269,7 +271,6 @@ class ProcessBackend(RemoteBackend):
             if self._shared_memory:
                 file = os.dup(self._shared[0]) if self._shared else None
                 self._arena = Arena.shared(plan.size, file)
-                forking.withhold(self._arena)
             self._is_plain = self._shared_memory and not plan.actions.has_variable
             return Buffers(plan, self._arena, self._pickling.dumps)
 
@@ -531,7 +532,6 @@ class ProcessBackend(RemoteBackend):
         self,
         worker: int,
         patience: float = PATIENCE,
-        insist: bool = True,
         row: int | None = None,
     ) -> str | None:
         """Ask a worker for the frames of its environment."""
@@ -540,10 +540,8 @@ class ProcessBackend(RemoteBackend):
         if busy is not None:
             rows = self.running(worker) if row is None else [row]
             thread = int(busy[rows[0], 0]) if rows else 0
-            # The signal is for a main thread whose C code holds Python's lock.
-            insist = False
         try:
-            return handle.stacks.ask(patience, handle.process if insist else None, thread)
+            return handle.stacks.ask(patience, thread)
         except (OSError, ValueError):  # it has just ended, or another thread closed it
             return None
 
@@ -581,7 +579,7 @@ class ProcessBackend(RemoteBackend):
             self._end(self._handles, _TERMINATE_SECONDS)
             self._poller.close()
             shared, self._shared = self._shared, ()
-            forking.close(*shared)
+            descriptors.close(*shared)
             self._working.clear()
             self.replies.clear()
 

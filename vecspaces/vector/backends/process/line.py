@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from vecspaces.vector.backends.process import forking
+from vecspaces.vector.backends.process import descriptors
 
 GONE = (BrokenPipeError, ConnectionResetError)
 
@@ -49,13 +49,13 @@ class Line:
         if sys.platform == "win32":
             ours, theirs = socket.socketpair()
             return cls(sock=ours), cls(sock=theirs)
-        commands, to_worker, replies, to_caller = forking.acquire(os.pipe, os.pipe)
+        commands, to_worker, replies, to_caller = descriptors.acquire(os.pipe, os.pipe)
         return cls(replies, to_worker), cls(commands, to_caller, *shared)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._sock is not None:
             return partial(Line, sock=self._sock), ()
-        return forking.reduced(Line, self.descriptors)
+        return descriptors.reduced(Line, self.descriptors)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -77,7 +77,7 @@ class Line:
             self._sock.close()
         own = self.fd, self.out_fd
         self.fd = self.out_fd = -1
-        forking.close(*own)
+        descriptors.close(*own)
 
 
 def _read_nothing(count: int) -> bytes:
@@ -98,5 +98,5 @@ def process_descriptor(pid: int) -> int | None:
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
         return None
     with suppress(ProcessLookupError):  # it ended
-        return next(iter(forking.acquire_if_possible(partial(os.pidfd_open, pid))), None)
+        return next(iter(descriptors.acquire_if_possible(partial(os.pidfd_open, pid))), None)
     return None

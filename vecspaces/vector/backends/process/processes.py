@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import multiprocessing
 import os
 import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import util
@@ -18,10 +18,10 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from vecspaces.errors import StepTimeoutError
-from vecspaces.vector.backends.process import forking
-from vecspaces.vector.backends.process.interrupts import blocked, uninterrupted
+from vecspaces.vector.backends.process import descriptors
+from vecspaces.vector.backends.process.interrupts import blocked, take_ctrl_c, uninterrupted
 from vecspaces.vector.backends.process.line import process_descriptor
-from vecspaces.vector.backends.process.startup import StartupName, has_one_thread
+from vecspaces.vector.backends.process.startup import StartupName
 from vecspaces.vector.exchange.deadline import Deadline
 
 # The interval of checks without process descriptors.
@@ -40,11 +40,16 @@ _IMPORTS = (
     "it imports what set_forkserver_preload names and, from Python 3.14 on, the main module; put "
     'what a script runs below `if __name__ == "__main__":`'
 )
-_NO_SERVER = f"the fork server of the workers ended, as what it printed says: {_IMPORTS}"
+_NO_SERVER = f"multiprocessing's fork server ended, as what it printed says: {_IMPORTS}"
 _SLOW_SERVER = (
-    "the fork server of the workers did not start within start_timeout ({:g} s): "
+    "multiprocessing's fork server started no worker within start_timeout ({:g} s): "
     f"{_IMPORTS}, or allow more time"
 )
+# The interval of checks for Ctrl-C and the time limit, while a fork server starts a process, and
+# the longest time until a start has ended after the server was killed.
+_SERVER_SECONDS, _SERVER_END_SECONDS = 0.1, 1.0
+# All threads share the main module.
+_main_lock = threading.Lock()
 
 
 class WorkerProcess:
@@ -72,13 +77,8 @@ class WorkerProcess:
         if self.watch is None:
             (self.process.kill if kill else self.process.terminate)()
         else:
-            self.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal, if there are process descriptors."""
-        if self.watch is not None:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.watch, number)
+                signal.pidfd_send_signal(self.watch, signal.SIGKILL if kill else signal.SIGTERM)
 
     def wait(self, seconds: float) -> bool:
         """Wait until the process has ended, and return whether it has."""
@@ -124,7 +124,7 @@ class WorkerProcess:
         self.closed = True
         watch, self.watch = self.watch, None
         if watch is not None:
-            forking.close(watch)
+            descriptors.close(watch)
 
 
 def _read_code(process: BaseProcess) -> int | None:
@@ -178,22 +178,20 @@ def start_process(
     method = context.get_start_method()
     process: BaseProcess
     startup_name = StartupName(name)
-    startup_name.variables, startup_name.seconds = variables, seconds
+    startup_name.variables = variables
     if method == "fork":
         process = _ForkedProcess(name=name, target=target, args=args, daemon=daemon)
-    elif method == "forkserver" and has_one_thread(variables):
-        process = ServedProcess(name=startup_name, target=target, args=args, daemon=daemon)
     else:
         process = context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
             name=startup_name, target=target, args=args, daemon=daemon
         )
     try:
-        # A fork server would pass the mask on to other processes of the program.
-        with (
-            blocked() if method != "forkserver" else contextlib.nullcontext(),
-            _without_lost_main() if method != "fork" else contextlib.nullcontext(),
-        ):
-            process.start()
+        with _without_lost_main() if method != "fork" else contextlib.nullcontext():
+            if method == "forkserver":
+                _start_by_server(process, seconds)
+            else:
+                with blocked():
+                    process.start()
     except (EOFError, ConnectionError) as error:
         raise RuntimeError(_NO_SERVER) from error
     except TimeoutError:
@@ -217,8 +215,8 @@ def _without_lost_main() -> Iterator[None]:
     block has a lock.
     """
     main = vars(sys.modules["__main__"])
-    path = main.get("__file__")
-    with forking.alone():
+    with _main_lock:
+        path = main.get("__file__")
         hides = path is not None and not os.path.exists(path) and main.get("__spec__") is None
         if hides:
             del main["__file__"]
@@ -230,47 +228,79 @@ def _without_lost_main() -> Iterator[None]:
 
 
 if sys.platform != "win32":
-    from multiprocessing import popen_fork
+    from multiprocessing import forkserver, popen_fork
 
-    from vecspaces.vector.backends.process.fork_server import ServedProcess
+    def _start_by_server(process: BaseProcess, seconds: float) -> None:
+        """Start a process by multiprocessing's fork server, for whose imports it waits unboundedly.
+
+        A server that this call has started, and that is late or interrupted, is killed.
+        """
+        server: Any = forkserver._forkserver
+        before, errors, until = server._forkserver_pid, list[BaseException](), Deadline(seconds)
+
+        def start() -> None:
+            try:
+                process.start()
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=start, daemon=True, name="vecspaces-start")
+        thread.start()
+        while thread.is_alive():
+            thread.join(_SERVER_SECONDS)
+            is_interrupted = take_ctrl_c()
+            if is_interrupted or (until.passed and thread.is_alive()):
+                if server._forkserver_pid not in (None, before):
+                    os.kill(server._forkserver_pid, signal.SIGKILL)
+                thread.join(_SERVER_END_SECONDS)
+                if process.pid is not None:
+                    process.kill()
+                raise KeyboardInterrupt if is_interrupted else TimeoutError
+        if errors:
+            raise errors.pop()
+
+    def _renew() -> None:
+        """In a forked process: other threads hold no lock, and the server is not its child."""
+        global _main_lock
+        _main_lock = threading.Lock()
+        forkserver._forkserver._forkserver_pid = None  # type: ignore[attr-defined]
+
+    os.register_at_fork(after_in_child=_renew)
 
     class _ForkPopen(popen_fork.Popen):
-        """multiprocessing's class for forks, without inheritance or leaks of a failed fork."""
+        """multiprocessing's class for forks; one that fails leaves no descriptors."""
 
         def _launch(self, process_obj: Any) -> None:
-            with forking.alone():
-                opened = forking.acquire(os.pipe, os.pipe)
-                try:
-                    self.pid = os.fork()
-                except BaseException:
-                    forking.close(*opened)
-                    raise
-                # The stream that ends with the worker, and the one that ends with the caller.
-                sentinel, lives, caller_sentinel, caller_lives = opened
-                if self.pid == 0:
-                    _run_forked(process_obj, (lives, caller_sentinel))
-                forking.close(lives, caller_sentinel)
+            opened = descriptors.acquire(os.pipe, os.pipe)
+            try:
+                self.pid = os.fork()
+            except BaseException:
+                descriptors.close(*opened)
+                raise
+            # The stream that ends with the worker, and the one that ends with the caller.
+            sentinel, lives, caller_sentinel, caller_lives = opened
+            if self.pid == 0:
+                descriptors.close(sentinel, caller_lives)
+                _run_forked(process_obj, caller_sentinel)
+            descriptors.close(lives, caller_sentinel)
             self.sentinel = sentinel
-            self.finalizer = util.Finalize(self, forking.close, (sentinel, caller_lives))
+            self.finalizer = util.Finalize(self, descriptors.close, (sentinel, caller_lives))
 
     class _ForkedProcess(multiprocessing.context.ForkProcess):
-        """A process that is forked with only its own end of the line."""
+        """A process that is forked."""
 
         @staticmethod
         def _Popen(process_obj: Any) -> Any:  # noqa: N802 - multiprocessing's name
             return _ForkPopen(process_obj)
 
-    def _run_forked(process_obj: Any, pipes: tuple[int, int]) -> None:
+    def _run_forked(process_obj: Any, caller_sentinel: int) -> None:
         """Run in the forked process, and end it."""
         code = 1
         try:
             # The exit handlers are this process's own, as with other start methods.
             atexit._clear()
             atexit.register(util._exit_function)  # type: ignore[attr-defined]
-            ends = [part for part in process_obj._args if hasattr(part, "descriptors")]
-            own = itertools.chain.from_iterable(end.descriptors for end in ends)
-            forking.drop_inheritance({*pipes, *own})
-            code = process_obj._bootstrap(parent_sentinel=pipes[1])
+            code = process_obj._bootstrap(parent_sentinel=caller_sentinel)
         finally:
             try:
                 atexit._run_exitfuncs()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
@@ -60,11 +59,6 @@ class Surroundings(NamedTuple):
                 os.chdir(self.folder)
 
 
-def has_one_thread(variables: Mapping[str, str]) -> bool:
-    """Whether native libraries use one thread in a process with these variables."""
-    return all(variables.get(name) == "1" for name in _THREAD_VARIABLES)
-
-
 class StartupName(str):
     """The name of a process, which sets its environment variables when it is unpickled there.
 
@@ -74,7 +68,6 @@ class StartupName(str):
     """
 
     variables: dict[str, str]
-    seconds: float  # in which a fork server starts the process
 
     def __reduce__(self) -> tuple[Any, ...]:
         if get_spawning_popen() is None:

@@ -16,7 +16,6 @@ from typing import Any
 
 from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import pack_part, pack_result
-from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack_frame
 from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.process.stacks import StackFile
@@ -40,12 +39,19 @@ _LEAST_PACE = 1e-7  # a clock may be constant for some time
 
 
 def worker_main(
-    line: Line, stacks: StackFile, caller: int, setup: WorkerSetup | None = None
+    line: Line,
+    stacks: StackFile,
+    caller: int,
+    setup: WorkerSetup | None = None,
+    callers_end: Line | None = None,
 ) -> None:
     """Run a worker until the close command, or until the process `caller` is gone.
 
-    `setup` has the factories; None: it is the first message.
+    A forked worker inherits the `setup` with its factories, and the other end of its line. Without
+    a setup, it is the first message.
     """
+    if callers_end is not None:
+        callers_end.close()  # it would keep the line open after the caller's end
     # Ctrl-C is for the caller only, and so is an inherited handler of SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -115,11 +121,8 @@ class Worker:
 
     def _view(self, packed_plan: bytes, low: int, restart: Restart | None, tag: str | None) -> None:
         plan, line = pickle.loads(packed_plan), self._channel.line
-        handle = os.dup(line.shared[0]) if line.shared else tag
-        forking.close(*line.shared)
+        handle = line.shared[0] if line.shared else tag
         arena = None if handle is None else Arena.attach(handle, plan.size)
-        if arena is not None:
-            forking.withhold(arena)
         self._buffers = Buffers(plan, arena)
         self._may_spill = plan.has_variable
         # Whether a reply without infos is only a header.
@@ -237,7 +240,6 @@ def _watch(caller: int, stacks: StackFile) -> None:
             poll.register(watched, select.POLLIN)
 
     def watch() -> None:
-        stacks.receive_signals()
         while True:
             ready = {fd for fd, _ in poll.poll(_LOOK_MILLISECONDS if descriptor is None else None)}
             if descriptor in ready or (descriptor is None and not _is_alive(caller)):

@@ -1,0 +1,56 @@
+"""Descriptors that are opened together or not at all, and passed to processes at their start.
+
+None is inherited by `exec`. Whoever closes some forgets their numbers first, so that neither a
+repeated call nor a process that another thread forks meanwhile closes a number that was reused.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from multiprocessing import reduction
+from typing import Any
+
+
+def acquire(*opens: Callable[[], int | tuple[int, ...]]) -> tuple[int, ...]:
+    """Open descriptors, all or none."""
+    opened: list[int] = []
+    try:
+        for open_some in opens:
+            descriptors = open_some()
+            opened += [descriptors] if isinstance(descriptors, int) else descriptors
+    except BaseException:
+        close(*opened)
+        raise
+    return tuple(opened)
+
+
+def acquire_if_possible(*opens: Callable[[], int | tuple[int, ...]]) -> tuple[int, ...]:
+    """Do the same; open none if the system has no such calls, or a sandbox forbids them."""
+    try:
+        return acquire(*opens)
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EACCES):
+            return ()
+        raise
+
+
+def close(*descriptors: int) -> None:
+    """Close descriptors that `acquire` opened; negative numbers stand for none."""
+    for descriptor in descriptors:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def reduced(kind: Callable[..., object], descriptors: Iterable[int]) -> tuple[Any, ...]:
+    """Let pickle make an object from its descriptors, in a process that is being started."""
+    return _receive, (kind, *map(reduction.DupFd, descriptors))
+
+
+def _receive(kind: Callable[..., object], *sent: Any) -> object:
+    """Make an object from the descriptors that were passed to this process."""
+    descriptors = acquire(*(handle.detach for handle in sent))
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return kind(*descriptors)
