@@ -1,9 +1,9 @@
-"""Chunks of actions: `step_chunk` beside `step`, and beside bare loops in as many processes.
+"""Chunks of actions: `vecspaces.envs.ActionChunks` beside single steps, and beside bare loops.
 
     python -m benchmarks.chunks
 
 64 environments that do nothing in two workers, and CartPole-v1. The limit is bare loops over the
-environments, without any exchange.
+environments in as many processes, without any exchange.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import typer
 from benchmarks.common import BareLoops, race, repeat, show
 from benchmarks.environments import find_environment
 from vecspaces import make_vec
+from vecspaces.envs import ActionChunks
 
 NAMES = ("nothing", "CartPole-v1")
 
@@ -44,13 +45,19 @@ def compare(
 ) -> Any:
     make = find_environment(name)
     actions = np.tile(np.arange(length) % 2, (num_envs, 1))
-    bare = BareLoops(partial(open_loops, make, length), num_envs, workers)
-    with contextlib.closing(bare), make_vec(make, num_envs, num_workers=workers) as envs:
+    with contextlib.ExitStack() as stack:
+        bare = BareLoops(partial(open_loops, make, length), num_envs, workers)
+        stack.callback(bare.close)
+        envs = stack.enter_context(make_vec(make, num_envs, num_workers=workers))
+        chunked = stack.enter_context(
+            make_vec(lambda: ActionChunks(make(), length), num_envs, num_workers=workers)
+        )
         envs.reset(seed=0)
+        chunked.reset(seed=0)
         ways = {
             "step": lambda seconds: num_envs * repeat(lambda _: envs.step(actions[:, 0]), seconds),
-            "step_chunk": lambda seconds: (
-                num_envs * length * repeat(lambda _: envs.step_chunk(actions), seconds)
+            "ActionChunks": lambda seconds: (
+                num_envs * length * repeat(lambda _: chunked.step(actions), seconds)
             ),
             "bare loops": bare.speed,
         }

@@ -31,7 +31,7 @@ LAYERS = (
     ("vector",),
     ("wrappers",),
     ("make", "sampling"),
-    ("aio", "evaluation", "testing"),
+    ("aio", "envs", "evaluation", "testing"),
     ("adapters",),
     ("cli",),
 )

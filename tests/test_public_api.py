@@ -18,8 +18,8 @@ from vecspaces.vector.options import MakeOptions
 
 PUBLIC = {
     "vecspaces": {
-        "Env", "Episode", "Evaluation", "SharedArray", "Space", "__version__", "collect", "errors",
-        "evaluate", "make_vec", "sample_actions", "spaces", "vector", "wrappers",
+        "Env", "Episode", "Evaluation", "SharedArray", "Space", "__version__", "collect", "envs",
+        "errors", "evaluate", "make_vec", "sample_actions", "spaces", "vector", "wrappers",
     },
     "vecspaces.aio": {"Pool", "PoolEnv", "PoolStats"},
     "vecspaces.spaces": {
@@ -38,6 +38,7 @@ PUBLIC = {
         "concatenate", "create_empty_array", "create_shared_memory", "iterate",
         "read_from_shared_memory", "write_to_shared_memory",
     },
+    "vecspaces.envs": {"ActionChunks", "Tasks"},
     "vecspaces.testing": {"Finding", "Report", "check_env"},
     "vecspaces.wrappers": {
         "ClipAction", "ClipReward", "DtypeObservation", "FilterObservation", "FlattenObservation",

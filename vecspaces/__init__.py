@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vecspaces import errors, spaces, vector, wrappers
+from vecspaces import envs, errors, spaces, vector, wrappers
 from vecspaces.env import Env
 from vecspaces.evaluation import Episode, Evaluation, collect, evaluate
 from vecspaces.make import make_vec
@@ -20,6 +20,7 @@ __all__ = [
     "Space",
     "__version__",
     "collect",
+    "envs",
     "errors",
     "evaluate",
     "make_vec",

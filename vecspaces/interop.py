@@ -81,6 +81,21 @@ def native_values(space: Any) -> Callable[[Any], Any] | None:
     return None if adapter is None else adapter.translator(native_space(space), to_native=True)
 
 
+def foreign_space(space: Any, native: Space[Any]) -> Any:
+    """Return a space of vecspaces as a space of the library that `space` is from."""
+    adapter = _find_adapter(space)
+    return native if adapter is None else adapter.to_gymnasium(native)
+
+
+def foreign_class(kind: type, env: Any) -> type:
+    """Return a class of `vecspaces.envs`, also derived from `gymnasium.Env` if `env` is."""
+    gymnasium = sys.modules.get("gymnasium")
+    if gymnasium is None or not isinstance(env, gymnasium.Env):
+        return kind
+    known: dict[type, type] = importlib.import_module("vecspaces.adapters.gymnasium.envs").KINDS
+    return known.get(kind, kind)
+
+
 # The adapter of each class that a space had; None if it is not Gymnasium's.
 _found: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
 
