@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import multiprocessing
+import struct
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.crosses import ordinarily
 from tests.programs import run_python
-from vecspaces.layout import Array, Encoded, Mismatch, Variable, describe
+from vecspaces.layout import Array, Mismatch, Variable, describe
 from vecspaces.layout.packing import dump, load
 from vecspaces.spaces import Dict, Space, Tuple
 from vecspaces.vector.utils import (
@@ -100,19 +101,22 @@ class Fraction(Space[Any]):
     """Pairs of integers, as a class of their own has them."""
 
 
+PAIR = struct.Struct("qq")
+
+
 class Huge(Space[Any]):
     """Integers of any size."""
 
 
 @describe.register(Fraction)
-def _(space: Fraction) -> Encoded:
-    def encode(value: Any, out: Any) -> None:
-        out[:] = value.numerator, value.denominator
+def _(space: Fraction) -> Variable:
+    def encode(value: Any) -> bytes:
+        return PAIR.pack(value.numerator, value.denominator)
 
-    def decode(block: Any) -> Any:
-        return complex(*block.tolist())
+    def decode(data: Any) -> Any:
+        return complex(*PAIR.unpack(data))
 
-    return Encoded(np.dtype(np.int64), (2,), encode, decode)
+    return Variable(encode, decode, lambda fill: 0j, PAIR.size)
 
 
 @describe.register(Huge)
@@ -128,6 +132,17 @@ def test_a_space_says_how_a_value_is_written_and_read() -> None:
     memory = create_shared_memory(Tuple((Fraction(), Huge())), 2)
     write_to_shared_memory(memory.layout.space, 1, (7, 10**50), memory)
     assert memory.rows.read() == ((0j, 7 + 1j), (0, 10**50))
+
+
+def test_a_value_above_the_bound_of_its_node_is_refused() -> None:
+    space = type("LongSpace", (Space,), {"__eq__": lambda self, other: True})()
+    describe.register(type(space), lambda space: Variable(bytes, bytes, most=8))
+    memory = create_shared_memory(Dict(x=space), 2)
+    assert memory.layout.leaves[0].shape == (16,) and not memory.layout.has_variable
+    write_to_shared_memory(memory.layout.space, 0, {"x": b"8 bytes."}, memory)
+    with pytest.raises(ValueError, match=r"row 1: \['x'\]: .* 9 bytes, .* 8; pass most=9 or more"):
+        write_to_shared_memory(memory.layout.space, 1, {"x": b"9 bytes.."}, memory)
+    assert memory.rows.read() == {"x": (b"8 bytes.", None)}
 
 
 def test_arrays_of_fields_keep_their_fields() -> None:

@@ -111,15 +111,15 @@ def test_a_layout_is_a_value(recipe: Recipe, n: int, slots: int) -> None:
 def test_the_table_shows_every_leaf() -> None:
     assert repr(Layout.compile(ROBOT, 64, slots=2)) == "\n".join(
         [
-            "Layout(n=64, slots=2, 152 bytes per environment, 19,456 bytes in all)",
+            "Layout(n=64, slots=2, 160 bytes per environment, 20,480 bytes in all)",
             "  path                 dtype    shape      offset  bytes",
             "  ['camera']           uint8    (4, 4, 3)       0     48",
             "  ['arm']['position']  float32  (7,)        6,144     28",
             "  ['arm']['velocity']  float32  (7,)        9,728     28",
             "  ['mode']             int64    ()         13,312      8",
-            "  ['word']             int32    (6,)       14,336     24",
-            "  ['buttons'][0]       int8     (8,)       17,408      8",
-            "  ['buttons'][1]       int64    ()         18,432      8",
+            "  ['word']             uint8    (32,)      14,336     32",
+            "  ['buttons'][0]       int8     (8,)       18,432      8",
+            "  ['buttons'][1]       int64    ()         19,456      8",
         ]
     )
     assert "(whole)  float32  (4,)" in repr(Layout.compile(Box(0, 1, (4,))))

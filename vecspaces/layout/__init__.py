@@ -5,12 +5,11 @@ from __future__ import annotations
 from vecspaces.layout.casting import Mismatch, fit
 from vecspaces.layout.describe import describe
 from vecspaces.layout.layout import Layout, Leaf, Rows
-from vecspaces.layout.nodes import Array, Choice, Encoded, Record, Variable
+from vecspaces.layout.nodes import Array, Choice, Record, Variable
 
 __all__ = [
     "Array",
     "Choice",
-    "Encoded",
     "Layout",
     "Leaf",
     "Mismatch",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecspaces.checks import Path, show_path
-from vecspaces.layout.nodes import Array, Encoded, Variable
+from vecspaces.layout.nodes import Array, Variable
 
 Index: TypeAlias = slice | NDArray[Any] | list[int]
 """Which rows: a slice, or their numbers."""
@@ -20,6 +20,9 @@ SIZE_BYTES = 8
 """Bytes in front of a value of variable size: that size."""
 
 _UNWRITTEN, _SPILLED = 0, -1
+
+# The maximum number of bytes of a row for a value with a known bound; larger values are spilled.
+_MOST_RESERVED = 1 << 24
 
 
 def row_numbers(at: Index, n: int) -> range | list[int]:
@@ -54,74 +57,93 @@ class ArrayBlock:
         self.array[at] = rows
 
 
-class VariableBlock(ArrayBlock):
-    """Rows of values of different sizes: a contiguous uint8 array `(n, SIZE_BYTES + capacity)`."""
+class SizedBlock(ArrayBlock):
+    """Rows of bytes: a contiguous uint8 array `(n, SIZE_BYTES + capacity)`.
 
-    # A row contains the size of its value, and then the bytes. The size is written last, so a row
-    # whose writer died reads like one that was never written. A value larger than the capacity is
-    # stored in `spilled`, by row, or refused with an error that names the path. `shares` is the
-    # number of leaves that share an environment's capacity, from which the error computes the
-    # required one.
-    __slots__ = (
-        "_bytes",
-        "_capacity",
-        "_path",
-        "_sizes",
-        "_spill",
-        "_stride",
-        "shares",
-        "spilled",
-    )
+    A row contains the number of its bytes, and then the bytes. The number is written last, so a row
+    whose writer died reads like one that was never written.
+    """
 
-    def __init__(
-        self, array: NDArray[np.uint8], spill: bool, path: Path = (), shares: int = 1
-    ) -> None:
+    # `shares` is the number of leaves that share an environment's capacity, from which the error
+    # computes the required one; 0: the node says how much the largest value needs.
+    __slots__ = ("_bytes", "_capacity", "_path", "_sizes", "_stride", "shares")
+
+    def __init__(self, array: NDArray[np.uint8], path: Path = (), shares: int = 0) -> None:
         super().__init__(array)
-        self._spill, self._path, self.shares = spill, path, shares
+        self._path, self.shares = path, shares
         self._stride = array.shape[1]
         self._capacity = self._stride - SIZE_BYTES
         # Memoryviews read and store single numbers in half the time of arrays.
         self._sizes = array[:, :SIZE_BYTES].view(np.int64)[:, 0].data
         self._bytes = array.reshape(-1).data
-        self.spilled: dict[int, bytes | bytearray] = {}
 
-    def like(self, n: int) -> VariableBlock:
+    def like(self, n: int) -> SizedBlock:
         """Return a block of `n` rows of the same kind in memory of its own."""
-        # Blocks that may spill have no capacity: making rows for large values takes long.
-        stride = SIZE_BYTES if self._spill else self._stride
-        array: NDArray[np.uint8] = np.zeros((n, stride), np.uint8)
-        return VariableBlock(array, self._spill, self._path, self.shares)
+        return SizedBlock(np.zeros((n, self._stride), np.uint8), self._path, self.shares)
 
     def store(self, row: int, data: _Bytes) -> None:
         """Write the bytes of one value; raise ValueError if they do not fit and may not spill."""
         size = len(data)
         if size > self._capacity:
-            if not self._spill:
-                where = f"row {row}: {show_path(self._path)}".removesuffix(": ")
-                raise ValueError(
-                    f"{where}: this value needs {size} bytes, its place has {self._capacity}; "
-                    f"pass variable_capacity={size * self.shares} or more"
-                )
-            # A view is over memory to which another value will be written.
-            self.spilled[row] = bytes(data) if isinstance(data, memoryview) else data
-            self._sizes[row] = _SPILLED
+            self._spill(row, data)
             return
         self._sizes[row] = _UNWRITTEN
         start = row * self._stride + SIZE_BYTES
         self._bytes[start : start + size] = data
         self._sizes[row] = size
-        if self.spilled:
-            self.spilled.pop(row, None)
+
+    def _spill(self, row: int, data: _Bytes) -> None:
+        size, where = len(data), f"row {row}: {show_path(self._path)}".removesuffix(": ")
+        needed = f"variable_capacity={size * self.shares}" if self.shares else f"most={size}"
+        raise ValueError(
+            f"{where}: this value needs {size} bytes, its place has {self._capacity}; "
+            f"pass {needed} or more"
+        )
 
     def fetch(self, row: int) -> _Bytes | None:
         """Return the bytes of one value; None if the row was never written or its spill is lost."""
         size: int = self._sizes[row]
-        if size == _SPILLED:
-            return self.spilled.get(row)
         if size <= 0:
             return None
         start = row * self._stride + SIZE_BYTES
         return self._bytes[start : start + min(size, self._capacity)]
+
+
+class VariableBlock(SizedBlock):
+    """Rows of bytes that are copied up to their number; what is too large may be `spilled`."""
+
+    __slots__ = ("_may_spill", "spilled")
+
+    def __init__(
+        self, array: NDArray[np.uint8], spill: bool, path: Path = (), shares: int = 1
+    ) -> None:
+        super().__init__(array, path, shares)
+        self._may_spill = spill
+        self.spilled: dict[int, bytes | bytearray] = {}
+
+    def like(self, n: int) -> VariableBlock:
+        """Return a block of `n` rows of the same kind in memory of its own."""
+        # Blocks that may spill have no capacity: making rows for large values takes long.
+        stride = SIZE_BYTES if self._may_spill else self._stride
+        array: NDArray[np.uint8] = np.zeros((n, stride), np.uint8)
+        return VariableBlock(array, self._may_spill, self._path, self.shares)
+
+    def store(self, row: int, data: _Bytes) -> None:
+        """Write the bytes of one value; raise ValueError if they do not fit and may not spill."""
+        super().store(row, data)
+        if self.spilled and self._sizes[row] != _SPILLED:
+            self.spilled.pop(row, None)
+
+    def _spill(self, row: int, data: _Bytes) -> None:
+        if not self._may_spill:
+            super()._spill(row, data)
+        # A view is over memory to which another value will be written.
+        self.spilled[row] = bytes(data) if isinstance(data, memoryview) else data
+        self._sizes[row] = _SPILLED
+
+    def fetch(self, row: int) -> _Bytes | None:
+        """Return the bytes of one value; None if the row was never written or its spill is lost."""
+        return self.spilled.get(row) if self._sizes[row] == _SPILLED else super().fetch(row)
 
     def get(self, at: Index, *, copy: bool = False) -> list[_Bytes | None]:
         """Return the used bytes of rows, spilled ones too; None for rows never written."""
@@ -150,9 +172,19 @@ def put_all(blocks: list[ArrayBlock], at: Index, parts: list[Any]) -> None:
         block.put(at, part)
 
 
-def private_block(leaf: Array | Encoded | Variable, n: int) -> ArrayBlock:
+def private_block(leaf: Array | Variable, n: int) -> ArrayBlock:
     """Return a block of `n` rows for a leaf, in separate memory; values without a bound spill."""
-    if isinstance(leaf, Variable):
-        array: NDArray[np.uint8] = np.zeros((n, SIZE_BYTES), np.uint8)
-        return VariableBlock(array, spill=True)
-    return ArrayBlock(np.zeros((n, *leaf.shape), leaf.dtype))
+    if isinstance(leaf, Array):
+        return ArrayBlock(np.zeros((n, *leaf.shape), leaf.dtype))
+    array: NDArray[np.uint8] = np.zeros((n, row_bytes(leaf, 0)), np.uint8)
+    return SizedBlock(array) if leaf.is_bounded else VariableBlock(array, spill=True)
+
+
+def row_bytes(leaf: Variable, share: int) -> int:
+    """Return the bytes of a row, of a multiple of 8, so that its size is aligned."""
+    capacity = share
+    if leaf.is_bounded:
+        capacity = leaf.most
+    elif share:
+        capacity = max(share, min(leaf.most, _MOST_RESERVED))
+    return SIZE_BYTES + -(-capacity // 8) * 8

@@ -1,8 +1,7 @@
-"""describe: how each kind of space is stored: arrays, code points, long texts, variable sizes."""
+"""describe: how each kind of space is stored: arrays, texts, and values of variable size."""
 
 from __future__ import annotations
 
-import sys
 import weakref
 from dataclasses import dataclass
 from functools import singledispatch
@@ -10,12 +9,11 @@ from struct import Struct
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vecspaces.checks import Path, show_value
 from vecspaces.layout import packing
 from vecspaces.layout.casting import Mismatch, fit_batch
-from vecspaces.layout.nodes import Array, Choice, Encoded, Fill, Node, Record, Variable, empty_batch
+from vecspaces.layout.nodes import Array, Choice, Fill, Node, Record, Variable, empty_batch
 from vecspaces.layout.packing import dump, load, nbytes, padding
 from vecspaces.layout.ports import fit_batch_of, fit_values
 from vecspaces.spaces import (
@@ -35,13 +33,8 @@ from vecspaces.spaces import (
 from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.nesting import Product
 
-# Texts of up to this many characters have a block of fixed size, with 4 bytes for each, which is
-# written and copied like an array. For longer texts, copying the block takes longer than finding
-# the end of the text.
-_LONGEST_FIXED = 4096
 _UTF8_BYTES = 4  # of a character at most
 _NO_TEXT = b"\xff"  # not UTF-8; a row without bytes would be one that was never written
-_UTF32 = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
 
 
 @singledispatch
@@ -117,61 +110,22 @@ def _describe_product(space: Product[Any]) -> Record:
 
 
 @describe.register(Text)
-def _describe_text(space: Text) -> Encoded | Variable:
-    unwritten = space.characters[:1] * space.min_length
-    if space.max_length > _LONGEST_FIXED:
-        long = _LongTextCodec(space.max_length, unwritten)
-        return Variable(long.encode, long.decode, long.empty, _UTF8_BYTES * space.max_length)
-    codec = _TextCodec(space.max_length, unwritten)
-    shape = (space.max_length + 1,)
-    return Encoded(np.dtype(np.int32), shape, codec.encode, codec.decode, codec.decode_rows)
+def _describe_text(space: Text) -> Variable:
+    codec = _TextCodec(space.max_length, space.characters[:1] * space.min_length)
+    most = max(len(_NO_TEXT), _UTF8_BYTES * space.max_length)
+    return Variable(codec.encode, codec.decode, codec.empty, most)
 
 
 @dataclass(frozen=True, slots=True)
 class _TextCodec:
-    """Stores the length plus one (zero: never written), then the code points."""
-
-    limit: int
-    unwritten: str
-
-    def encode(self, value: Any, out: NDArray[Any]) -> None:
-        _check_text(value, self.limit)
-        out[1 : len(value) + 1] = np.frombuffer(value.encode(_UTF32, "surrogatepass"), np.int32)
-        out[0] = len(value) + 1
-
-    def decode(self, block: NDArray[Any]) -> str:
-        length = int(block[0])
-        if length == 0:
-            return self.unwritten
-        codes = block[1:length].tobytes()
-        try:
-            return codes.decode(_UTF32, "surrogatepass")
-        except UnicodeDecodeError:  # a row that was torn while it was written
-            return codes.decode(_UTF32, "replace")
-
-    def decode_rows(self, blocks: NDArray[Any]) -> list[str]:
-        """Decode all rows as one str, no further than the longest text, and then cut it."""
-        lengths = blocks[:, 0].clip(0, self.limit + 1).tolist()
-        width = max([1, *lengths]) - 1
-        try:
-            text = blocks[:, 1 : width + 1].tobytes().decode(_UTF32, "surrogatepass")
-        except UnicodeDecodeError:
-            return [self.decode(block) for block in blocks]
-        return [
-            text[row * width : row * width + length - 1] if length else self.unwritten
-            for row, length in enumerate(lengths)
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class _LongTextCodec:
-    """Stores UTF-8, so only the bytes of the text are written and copied."""
+    """Stores UTF-8, so only the bytes of the text are written."""
 
     limit: int
     unwritten: str
 
     def encode(self, value: Any) -> bytes:
-        _check_text(value, self.limit)
+        if not isinstance(value, str) or len(value) > self.limit:
+            raise Mismatch(f"a str of at most {self.limit} characters", show_value(value))
         encoded: bytes = value.encode("utf-8", "surrogatepass")
         return encoded or _NO_TEXT
 
@@ -185,11 +139,6 @@ class _LongTextCodec:
 
     def empty(self, fill: Any) -> str:
         return self.unwritten
-
-
-def _check_text(value: Any, limit: int) -> None:
-    if not isinstance(value, str) or len(value) > limit:
-        raise Mismatch(f"a str of at most {limit} characters", show_value(value))
 
 
 # Tables in front of the rows; their sizes are multiples of 16, so that rows are aligned.

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from vecspaces.checks import Path, check_count, show_path
 from vecspaces.errors import CustomSpaceError
 from vecspaces.layout.blocks import (
-    SIZE_BYTES,
     ArrayBlock,
     Index,
+    SizedBlock,
     VariableBlock,
     put_all,
+    row_bytes,
     row_numbers,
 )
 from vecspaces.layout.describe import describe
@@ -27,9 +28,6 @@ from vecspaces.layout.nodes import Array, Node, Record, Variable, walk
 from vecspaces.layout.ports import ArrayPort, Port, make_port
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Space
-
-# The maximum number of bytes of a row for a value with a known bound; larger values are spilled.
-_MOST_RESERVED = 1 << 24
 
 _Memory: TypeAlias = Arena | NDArray[np.uint8] | bytearray | memoryview
 
@@ -137,17 +135,12 @@ class Layout:
         offset: int,
     ) -> Layout:
         """Lay out values of a node; the result is the same in every process."""
-        nodes = [leaf for _, leaf in walk(node)]
-        shares = sum(isinstance(leaf, Variable) for leaf in nodes)
+        shares = sum(map(_may_spill, [leaf for _, leaf in walk(node)]))
         leaves = []
         end = offset
         for path, found in walk(node):
             if isinstance(found, Variable):
-                capacity = -(-variable_capacity // shares)
-                if variable_capacity:
-                    capacity = max(capacity, min(found.most, _MOST_RESERVED))
-                # A multiple of 8, so that the size in front of each row is aligned.
-                slot = (SIZE_BYTES + -(-capacity // 8) * 8,)
+                slot = (row_bytes(found, -(-variable_capacity // max(shares, 1))),)
                 leaf = Leaf(path, np.dtype(np.uint8), slot, end)
             else:
                 leaf = Leaf(path, found.dtype, found.shape, end)
@@ -164,8 +157,8 @@ class Layout:
 
     @property
     def has_variable(self) -> bool:
-        """Whether a value has leaves of variable size."""
-        return any(isinstance(leaf, Variable) for _, leaf in walk(self._node))
+        """Whether a value has leaves of variable size without a small bound."""
+        return any(_may_spill(leaf) for _, leaf in walk(self._node))
 
     @property
     def fixed(self) -> bool:
@@ -186,17 +179,20 @@ class Layout:
         """
         views = self._views(memory)
         nodes = [leaf for _, leaf in walk(self._node)]
-        shares = sum(isinstance(leaf, Variable) for leaf in nodes)
+        shares = sum(map(_may_spill, nodes))
 
-        def blocks(slot: int) -> list[ArrayBlock]:
-            return [
-                VariableBlock(view[slot], spill, leaf.path, shares)
-                if isinstance(node, Variable)
-                else ArrayBlock(view[slot])
-                for leaf, node, view in zip(self.leaves, nodes, views, strict=True)
-            ]
+        def block(leaf: Leaf, node: Node, array: NDArray[Any]) -> ArrayBlock:
+            if isinstance(node, Array):
+                return ArrayBlock(array)
+            if _may_spill(node):
+                return VariableBlock(array, spill, leaf.path, shares)
+            return SizedBlock(array, leaf.path)
 
-        return tuple(Rows(self, blocks(slot)) for slot in range(self.slots))
+        leaves = list(zip(self.leaves, nodes, views, strict=True))
+        return tuple(
+            Rows(self, [block(leaf, node, view[slot]) for leaf, node, view in leaves])
+            for slot in range(self.slots)
+        )
 
     def ring(self, memory: _Memory, slots: int | None = None) -> Any:
         """Return views of many slots at once.
@@ -286,6 +282,10 @@ class Layout:
             right = [cell.rjust(width) for cell, width in zip(row[3:], widths[3:], strict=True)]
             lines.append("  " + "  ".join(left + right))
         return "\n".join(lines)
+
+
+def _may_spill(leaf: Node) -> bool:
+    return isinstance(leaf, Variable) and not leaf.is_bounded
 
 
 def _is_fixed(node: Node) -> bool:

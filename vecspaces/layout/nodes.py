@@ -1,9 +1,8 @@
-"""Nodes: how values are stored, in five kinds for all spaces.
+"""Nodes: how values are stored, in four kinds for all spaces.
 
 `describe` returns the node of a space; the rest of the package uses only nodes. Nodes are sent to
 other processes, with their functions by name or by value. Arrays of fixed size are `Array`, a
-product of spaces is `Record`, a sum is `Choice`, and other values are `Encoded` if their size is
-fixed, otherwise `Variable`.
+product of spaces is `Record`, a sum is `Choice`, and other values are `Variable`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,10 @@ from vecspaces.layout.casting import KeyMismatch
 
 Fill: TypeAlias = Callable[..., NDArray[Any]]
 """`np.zeros`, `np.empty`, `np.ones`: called as `fill(shape, dtype=dtype)`."""
+
+# Up to this size, values have a place of their own in every row. Copying larger places takes longer
+# than copying the used bytes.
+_ALWAYS_RESERVED = 1 << 14
 
 SEQUENCES = (tuple, list, np.ndarray)
 """The types that a value of a Tuple may have."""
@@ -45,28 +48,6 @@ class Array:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Array, (self.dtype, self.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Values of any type in a block of fixed size, decoded at each read.
-
-    Args:
-        dtype: The dtype of the block.
-        shape: The shape of the block.
-        encode: Called as `encode(value, out)`: writes `value` into `out`, an array of that dtype
-            and shape; raises (Mismatch, or anything) if it cannot.
-        decode: Called as `decode(block)`: returns the value, which must not share memory with the
-            block. It must accept a block of zeros, which was never written.
-        decode_rows: Called as `decode_rows(blocks)` with many blocks `(n, *shape)`: returns the
-            list of their values, faster than one by one. None: they are decoded one by one.
-    """
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    encode: Callable[[Any, NDArray[Any]], None]
-    decode: Callable[[NDArray[Any]], Any]
-    decode_rows: Callable[[NDArray[Any]], list[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +104,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Values of variable size, up to a bound.
+    """Values that are stored as bytes, whose number varies.
 
     Args:
         encode: Called as `encode(value)`: returns its bytes; raises (Mismatch, or anything) if it
@@ -131,8 +112,9 @@ class Variable:
         decode: Called as `decode(data)` with a bytearray, to which the value may refer.
         empty: Called as `empty(fill)`: returns the value of a row that was never written. None: the
             value of such a row is None.
-        most: The size of the largest value in bytes, if there is one. Address space is reserved for
-            it, up to a limit; pages take memory only once they are written.
+        most: The size of the largest value in bytes, if there is one. A value of at most 16 KiB
+            always has its place, which is copied like an array. For larger ones, address space is
+            reserved up to a limit; pages take memory only once they are written.
     """
 
     encode: Callable[[Any], bytes]
@@ -140,11 +122,16 @@ class Variable:
     empty: Callable[[Fill], Any] | None = None
     most: int = 0
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether each row has a place for the largest value."""
+        return 0 < self.most <= _ALWAYS_RESERVED
 
-Node: TypeAlias = Array | Encoded | Record | Choice | Variable
+
+Node: TypeAlias = Array | Record | Choice | Variable
 
 
-def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Array | Encoded | Variable]]:
+def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Array | Variable]]:
     """Yield the path and node of each leaf, in the order of a layout's blocks."""
     if isinstance(node, Record):
         for key, child in zip(node.keys, node.children, strict=True):
@@ -163,8 +150,6 @@ def empty_batch(node: Node, n: int, fill: Fill) -> Any:
     match node:
         case Array():
             return fill((n, *node.shape), dtype=node.dtype)
-        case Encoded():
-            return tuple(node.decode(np.zeros(node.shape, node.dtype)) for _ in range(n))
         case Record():
             return node.build([empty_batch(child, n, fill) for child in node.children])
         case Choice():

@@ -18,13 +18,13 @@ from vecspaces.layout import columns
 from vecspaces.layout.blocks import (
     ArrayBlock,
     Index,
-    VariableBlock,
+    SizedBlock,
     private_block,
     put_all,
     row_numbers,
 )
 from vecspaces.layout.casting import Mismatch, fit, fit_batch
-from vecspaces.layout.nodes import SEQUENCES, Array, Choice, Encoded, Node, Record, Variable, walk
+from vecspaces.layout.nodes import SEQUENCES, Array, Choice, Node, Record, Variable, walk
 from vecspaces.spaces.intervals import dtype_limits
 
 # Up to this number of rows, reading scalars one by one is faster than NumPy's iteration.
@@ -279,33 +279,6 @@ def _encoding_error(value: Any, path: Path, row: int, error: BaseException) -> M
     return Mismatch("a value that the space can encode", found, path, row)
 
 
-class EncodedPort(ValuePort):
-    """Values with a block of fixed size, decoded at each read."""
-
-    def __init__(self, node: Encoded, path: Path, block: ArrayBlock) -> None:
-        super().__init__(node, path, [block])
-        rows, encode, decode = block.array, node.encode, node.decode
-
-        def write(row: int, value: Any) -> None:
-            try:
-                encode(value, rows[row, ...])
-            except RAISED as error:
-                raise _encoding_error(value, path, row, error) from error
-
-        self.write = write
-        self.rows, self.decode, self.decode_rows = rows, decode, node.decode_rows
-
-    def item(self, row: int) -> Any:
-        """Decode the row."""
-        return self.decode(self.rows[row, ...])
-
-    def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
-        """Decode the rows, all at once if the node can."""
-        if self.decode_rows is None:
-            return super().reader(low, high)
-        return partial(self.decode_rows, self.rows[low:high])
-
-
 class ChoicePort(ValuePort):
     """Values `(branch, value)`: the branch plus one (zero: never written), then its value."""
 
@@ -344,7 +317,7 @@ class ChoicePort(ValuePort):
 class VariablePort(ValuePort):
     """Values of variable size."""
 
-    def __init__(self, node: Variable, path: Path, block: VariableBlock) -> None:
+    def __init__(self, node: Variable, path: Path, block: SizedBlock) -> None:
         super().__init__(node, path, [block])
         encode, store = node.encode, block.store
 
@@ -371,11 +344,9 @@ def make_port(node: Node, path: Path, blocks: Iterator[ArrayBlock]) -> Port:
     match node:
         case Array():
             return ArrayPort(node, path, next(blocks))
-        case Encoded():
-            return EncodedPort(node, path, next(blocks))
         case Variable():
             block = next(blocks)
-            assert isinstance(block, VariableBlock)
+            assert isinstance(block, SizedBlock)
             return VariablePort(node, path, block)
         case Record():
             members = zip(node.keys, node.children, strict=True)
