@@ -23,8 +23,8 @@ import numpy as np
 import typer
 
 from benchmarks.common import make_table, show
+from benchmarks.contenders import prepare_actions, step_all
 from benchmarks.environments import find_environment
-from vecspaces.cli.contenders import prepare_actions, step_all
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.channel import Poller, WorkerEnd

@@ -15,10 +15,10 @@ from typing import Annotated
 import typer
 
 from benchmarks.common import make_table, show
+from benchmarks.contenders import GYMNASIUM, OURS
 from benchmarks.environments import NAMES, find_environment
 from benchmarks.real import TASKS, find_task
-from vecspaces.cli.contenders import GYMNASIUM, OURS
-from vecspaces.cli.timing import Measurement, Plan, measure_plan
+from benchmarks.timing import Measurement, Plan, measure_plan
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
 LEAST, LEAST_DEFAULT, MANY = 0.95, 0.8, 16

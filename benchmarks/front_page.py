@@ -16,8 +16,11 @@ from typing import Annotated, Any
 import gymnasium
 import typer
 
+from benchmarks.comparison import GYMNASIUM_NAMES, Comparison
+from benchmarks.contenders import CONTENDERS, LIMIT
 from benchmarks.peers import PEERS, versions
 from benchmarks.real import TASKS, find_task
+from benchmarks.timing import Measurement, Plan, measure_plan
 from benchmarks.vector import (
     OURS,
     WORKERS,
@@ -27,10 +30,7 @@ from benchmarks.vector import (
     with_share,
     write_run,
 )
-from vecspaces.cli.bench import GYMNASIUM_NAMES, Comparison
 from vecspaces.cli.console import announce, progress_bar
-from vecspaces.cli.contenders import CONTENDERS, LIMIT
-from vecspaces.cli.timing import Measurement, Plan, measure_plan
 from vecspaces.interop import require_extra
 
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Contenders of other libraries for `vecspaces bench`'s measurement.
+"""Contenders of other libraries for the measurements of this folder.
 
 They are imported when they are opened.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.cli.contenders import Contender, Runner, make_runner, prepare_actions
+from benchmarks.contenders import Contender, Runner, make_runner, prepare_actions
 
 Make = Callable[[], Any]
 LIBRARIES = ("stable-baselines3", "tianshou", "pufferlib", "envpool", "torch")

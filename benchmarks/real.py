@@ -24,9 +24,7 @@ import gymnasium
 import typer
 
 from benchmarks.common import make_table, show
-from benchmarks.peers import envpool_task
-from benchmarks.startup import descendants, proportional_memory
-from vecspaces.cli.contenders import (
+from benchmarks.contenders import (
     GYMNASIUM,
     LIMIT,
     OURS,
@@ -34,7 +32,9 @@ from vecspaces.cli.contenders import (
     Runner,
     open_vecspaces,
 )
-from vecspaces.cli.timing import calibrate, first_line, time_batches
+from benchmarks.peers import envpool_task
+from benchmarks.startup import descendants, proportional_memory
+from benchmarks.timing import calibrate, first_line, time_batches
 
 WORKERS = 2
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -19,13 +19,13 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.table import Table
 
+from benchmarks.comparison import GYMNASIUM_NAMES, Comparison, print_comparison
+from benchmarks.contenders import CONTENDERS, LIMIT, Contender, open_vecspaces
 from benchmarks.environments import find_environment
 from benchmarks.peers import PEERS, versions
+from benchmarks.timing import Measurement, Plan, measure_plan
 from vecspaces.cli import options
-from vecspaces.cli.bench import GYMNASIUM_NAMES, Comparison, print_comparison
 from vecspaces.cli.console import announce, output, progress_bar, write_json
-from vecspaces.cli.contenders import CONTENDERS, LIMIT, Contender, open_vecspaces
-from vecspaces.cli.timing import Measurement, Plan, measure_plan
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "benchmarks" / "vector.json"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.contenders import LIMIT, OURS, Contender
 from benchmarks.environments import NAMES, find_environment
 from benchmarks.peers import PEERS, envpool_task
 from tests.programs import run_python
-from vecspaces.cli.contenders import LIMIT, OURS, Contender
 
 OTHERS = [*PEERS, envpool_task("CartPole-v1")]
 

@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vecspaces import Env, make_vec, spaces
 
 
@@ -136,27 +134,17 @@ class Scripted(Plain):
         return self.observation_space.low, 1.0 + self.left, ended, ended and self.length == 3, {}
 
 
-class Waiting(Plain):
-    """Waits in each step, long if its seed was 3."""
+class Rarely(Plain):
+    """Waits in one of a hundred steps."""
 
-    seconds, long_seconds = 0.0005, 0.05
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        if seed == 3:
-            self.seconds = self.long_seconds
-        return super().reset(seed=seed)
+    every, seconds = 100, 0.02
+    steps = 0
 
     def step(self, action: Any) -> Any:
-        time.sleep(self.seconds)
+        self.steps += 1
+        if self.steps % self.every == 0:
+            time.sleep(self.seconds)
         return super().step(action)
-
-
-class Slow(Waiting):
-    seconds = 0.05
-
-
-class Sleeper(Waiting):
-    seconds = long_seconds = 0.002
 
 
 def two_cart_poles() -> Any:
@@ -176,19 +164,3 @@ def too_many(observations: Any) -> Any:
 
 def of_another_kind(observations: Any) -> Any:
     return [0.5] * len(observations)
-
-
-def ponder(observations: Any) -> Any:
-    time.sleep(0.3)
-    return [0] * len(observations)
-
-
-class Recurrent:
-    """Prints the rows in which episodes begin."""
-
-    def reset(self, rows: Any) -> None:
-        print("begun:", rows.tolist())
-
-    def __call__(self, observations: Any) -> Any:
-        time.sleep(0.001)
-        return np.zeros(len(observations), np.int64)

@@ -41,7 +41,7 @@ def test_help_shows_the_names_of_commands_and_options_in_full() -> None:
         ("check", "--num-steps 5"),
         ("rollout", "--num-envs 2 --num-workers 1 --steps 10"),
         ("evaluate", "--policy random --episodes 2 --num-workers 1"),
-        ("bench", "--num-envs 2 --rounds 1 --seconds 0.01 --backends vecspaces"),
+        ("bench", "--num-envs 2 --seconds 0.05"),
     ],
 )
 def test_arguments_of_the_environment_reach_it(

@@ -27,7 +27,7 @@ from tests.programs import environ
         "rollout tests.cli.envs:Falling --num-envs 2",
         "rollout tests.cli.envs:Falling --num-envs 2 --backend sync",
         "evaluate tests.cli.envs:Falling --policy random --episodes 1",
-        "bench tests.cli.envs:Falling --num-envs 2 --backends vecspaces",
+        "bench tests.cli.envs:Falling --num-envs 2",
     ],
 )
 def test_an_environment_that_fails_is_one_line_and_its_own_code(command: str) -> None:
@@ -180,11 +180,7 @@ def test_what_is_no_file_is_written_in_place(here: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "bench CartPole-v1 --num-envs 4 --backends vecspaces --rounds 1000 --json found.json",
-        pytest.param(
-            "bench CartPole-v1 --num-envs 4 --backends gymnasium --rounds 1000",
-            marks=pytest.mark.full,
-        ),
+        "bench CartPole-v1 --num-envs 4 --seconds 600 --json found.json",
     ],
 )
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent in another way")

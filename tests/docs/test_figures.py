@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import front_page
+from benchmarks.contenders import LIMIT
 from benchmarks.vector import RUN, TITLES, load, render_pages, replace_block
-from vecspaces.cli.contenders import LIMIT
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/performance.md", "docs/when_not_to_use.md")

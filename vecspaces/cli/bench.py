@@ -1,250 +1,289 @@
-"""`vecspaces bench`: steps per second beside Gymnasium and the upper bound; table, JSON, plot."""
+"""`vecspaces bench`: how many workers are worth it, beside Gymnasium and bare loops."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import contextlib
+import json
+import platform
+import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from vecspaces.cli import contenders, options
-from vecspaces.cli.console import announce, make_table, output, progress_bar, scale
-from vecspaces.cli.contenders import CONTENDERS, LIMIT, Contender
+from vecspaces import __version__
+from vecspaces.cli import options
+from vecspaces.cli.console import Show, announce, make_table, output, progress_bar
+from vecspaces.cli.contenders import BareLoops, Contender, Run, find_contenders
 from vecspaces.cli.interrupts import Work
-from vecspaces.cli.timing import Measurement, Plan, describe_machine, measure_plan
 from vecspaces.files import replacing
 from vecspaces.interop import require_extra
+from vecspaces.make import Factory
+from vecspaces.vector.backends.process.cores import count_usable_cores
 
-#: `times_gymnasium` compares with the faster one of these.
-GYMNASIUM_NAMES = tuple(one.name for one in contenders.GYMNASIUM)
-# The width in a terminal of the name of a backend, and of a cell such as `1.23M 12.3x 45%`.
-_NAME_WIDTH, _CELL_WIDTH = 32, 19
+_ROUNDS = 8
+# The simplest settings that reach this share of the fastest are recommended.
+_ALIKE = 0.97
+_WIDE = 0.05  # figures whose intervals are wider, and overlap, cannot be told apart
+_QUIET = 0.9  # a quiet machine grants at least this share of a core to each loop
+_WAITS = 0.5  # an environment that computes for a smaller share of its step waits
 
 
 def bench(
-    env: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[ENV]...",
-            help="Gymnasium ids, or module:factory; the module may be in this folder.",
-            show_default="CartPole-v1",
-        ),
-    ] = None,
+    env: options.Env,
     env_arg: options.EnvArg = None,
-    num_envs: Annotated[
-        str, typer.Option(metavar="N,N,...", help="The numbers of environments to measure.")
-    ] = "1,8,64,256,1024",
-    backends: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,NAME,...",
-            help="What to compare, by name or beginning of a name: vecspaces, gymnasium sync, "
-            "the limit, ...",
-            show_default="all",
-        ),
+    num_envs: options.NumEnvs = options.NUM_ENVS,
+    max_workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="The most workers to try.", show_default="the usable cores"),
     ] = None,
-    num_workers: options.NumWorkers = None,
-    rounds: Annotated[
-        int, typer.Option(min=1, help="How often each backend is timed; the median is shown.")
-    ] = 5,
-    seconds: Annotated[float, typer.Option(min=1e-3, help="Duration of one timing.")] = 0.25,
-    max_processes: Annotated[
-        int, typer.Option(help="Omit backends that would start more processes.")
-    ] = 256,
+    seconds: Annotated[
+        float, typer.Option(min=1e-3, help="Duration of the measurement, approximately.")
+    ] = 20.0,
     plot: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             callback=options.check_file(*options.PLOTS),
-            help="Plot steps/s against environments.",
+            help="Plot steps/s against workers.",
         ),
     ] = None,
     json_file: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Compare the speed of vecspaces, Gymnasium and the limit.
-
-    The limit is an upper bound: plain loops over the same environments in the same number of
-    processes, without data exchange.
-    """
+    """Measure how many workers step your environment fastest, and whether it is worth it."""
     if plot is not None:
         require_extra("matplotlib", "plot")  # fails before the work, not after it
-    arguments = options.parse_env_args(env_arg)
-    plan = Plan(
-        {name: options.find_env(name, **arguments) for name in env or ["CartPole-v1"]},
-        list(dict.fromkeys(options.parse_numbers("--num-envs", num_envs, 1))),
-        _choose(backends),
-        num_workers,
-        rounds,
-        seconds,
-        max_processes,
-    )
-    announce(str(plan))
-    report = Comparison(rounds, seconds)
-    with Work() as work, progress_bar(plan.timings) as update:
-        measure_plan(plan, report.measurements, update)
+    env_kwargs = options.parse_env_args(env_arg)
+    make = options.find_env(env, **env_kwargs)
+    most = min(num_envs, max_workers or count_usable_cores())
+    counts = sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
+    report = Report(env, num_envs, env_kwargs, find_contenders(make, num_envs, counts))
+    announce(f"Measuring {num_envs} environments for about {seconds:g} s.")
+    with Work() as work, progress_bar(seconds) as show:
+        report.measure(make, counts, seconds, show)
     console = output(json_file)
-    print_comparison(report, console)
+    report.print(console)
     work.conclude(console, json_file, report.as_json())
     if plot is not None:
         with replacing(plot) as file:
             report.plot(file)
 
 
-def _choose(text: str | None) -> list[Contender]:
-    """Return the installed contenders whose names begin with an entry of `--backends`."""
-    entries = (part.strip() for part in (text or "").split(","))
-    wanted = tuple(filter(None, entries)) or ("",)
-    for prefix in wanted:
-        found = [one for one in CONTENDERS if one.name.startswith(prefix)]
-        if not found:
-            names = ", ".join(repr(one.name) for one in CONTENDERS)
-            raise ValueError(f"--backends: expected the beginning of {names}; found {prefix!r}")
-        if not any(one.installed for one in found):
-            raise ValueError(f"--backends: {prefix!r} needs {found[0].module}, not installed here")
-    return [one for one in CONTENDERS if one.installed and one.name.startswith(wanted)]
+class Report:
+    """The contenders, the bounds of as many bare loops, and what follows from the figures."""
 
+    def __init__(
+        self, env: str, num_envs: int, env_kwargs: dict[str, Any], contenders: list[Contender]
+    ) -> None:
+        self.env, self.num_envs, self.env_kwargs = env, num_envs, env_kwargs
+        self.contenders = contenders
+        self.bounds: list[Contender] = []
+        self.granted = self.computing = 1.0
 
-def print_comparison(report: Comparison, console: Console) -> None:
-    """Print one table per environment, in parts if the console is narrow."""
-    together = max(1, (console.width - _NAME_WIDTH) // _CELL_WIDTH)
-    all_numbers = report.names("num_envs")
-    for workload in report.names("workload"):
-        notes: dict[str, list[str]] = {}
-        for first in range(0, len(all_numbers), together):
-            numbers = all_numbers[first : first + together]
-            titles = [f"{number:,} env{'s' if number > 1 else ''}" for number in numbers]
-            table = make_table(workload, "steps/s", *titles)
-            for column in table.columns:
-                column.no_wrap = True
-            for backend in report.names("backend"):
-                entries = [report.find(workload, number, backend) for number in numbers]
-                for entry in entries:
-                    if entry is not None and entry.skipped:
-                        note = f"{backend}: {entry.skipped}"
-                        notes.setdefault(note, []).append(f"{entry.num_envs:,}")
-                style = "bold" if backend.startswith("vecspaces") else None
-                table.add_row(backend, *(_cell(report, entry) for entry in entries), style=style)
-            console.print(table)
-        for note, skipped in notes.items():
-            console.print(f"  {note} ({', '.join(skipped)})", style="dim", markup=False)
-        console.print()
-    console.print(
-        f"Medians of {report.rounds} interleaved runs. x: speed-up over the faster of "
-        f"{GYMNASIUM_NAMES[0]} and {GYMNASIUM_NAMES[1]}; %: share of the limit.",
-        style="dim",
-    )
+    def measure(self, make: Factory, counts: list[int], seconds: float, show: Show) -> None:
+        """Measure all contenders in turns, so that a busy machine slows all of them."""
+        with contextlib.ExitStack() as stack:
+            running: list[tuple[Contender, Run]] = []
+            for contender in self.contenders:
+                show(partial(_describe, 0.0, f"opening {contender.name}"))
+                self._open(contender, stack, running)
+            loops = BareLoops(make, self.num_envs, counts[-1], stack)
+            self.bounds = loops.bounds(counts)
+            running += [(bound, bound.open(stack)) for bound in self.bounds]
+            began, turn = time.perf_counter(), seconds / _ROUNDS / len(running)
+            for number in range(_ROUNDS):
+                for contender, run in running:
+                    took = time.perf_counter() - began
+                    if number > 1 and took > seconds:
+                        return
+                    show(partial(_describe, took, contender.name))
+                    contender.rounds.append(run(turn))
+                loops.look()
+                self.granted = sum(loops.granted) / len(loops.granted)
+                self.computing = loops.used[0] / loops.used[1] / self.granted
 
+    def _open(
+        self,
+        contender: Contender,
+        stack: contextlib.ExitStack,
+        running: list[tuple[Contender, Run]],
+    ) -> None:
+        """Open a contender and step it once; Gymnasium's are skipped if they fail."""
+        if contender.options is None and any(other.skipped for other in self.contenders):
+            contender.skipped = "as above"
+            return
+        try:
+            run = contender.open(stack)
+            run(0.0)
+        except Exception as error:  # of any type, as the environment raised it
+            if contender.options is not None:
+                raise
+            contender.skipped = f"{type(error).__name__}: {error}".partition("\n")[0]
+        else:
+            running.append((contender, run))
 
-def _cell(report: Comparison, entry: Measurement | None) -> str:
-    """Show steps per second, the speed-up over Gymnasium, and the share of the limit."""
-    if entry is None or entry.steps_per_second is None:
-        return "-"
-    shown = scale(entry.steps_per_second, (1e6, "M"), (1e3, "k"), (1, ""))
-    times, share = report.times_gymnasium(entry), report.ratio(entry, LIMIT.name)
-    if times is not None and entry.backend not in GYMNASIUM_NAMES:
-        shown += f" {times:,.0f}x" if times >= 100 else f" {times:.3g}x"
-    if share is not None and entry.backend != LIMIT.name:
-        shown += f" {100 * share:3.0f}%"
-    return shown
+    def bound(self, name: str, contender: Contender) -> float | None:
+        """Return the speed of loops in as many processes, or in the most that were measured."""
+        bounds = [one for one in self.bounds if one.name == name and one.speed]
+        known = [one for one in bounds if one.processes <= contender.processes]
+        return known[-1].speed if known else None
 
+    def busy(self, contender: Contender) -> float | None:
+        """Return the share of time that goes into the environments, as of bare loops."""
+        bare = self.bound("bare loops", contender)
+        return contender.speed / bare if contender.speed and bare else None
 
-@dataclass(frozen=True)
-class Comparison:
-    """The measurements of a benchmark, with the number of rounds and their seconds."""
+    @property
+    def ours(self) -> list[Contender]:
+        """The settings of vecspaces that were measured, the simplest first."""
+        return [one for one in self.contenders if one.options is not None and one.speed]
 
-    rounds: int
-    seconds: float
-    measurements: list[Measurement] = field(default_factory=list)
+    @property
+    def chosen(self) -> Contender | None:
+        """The simplest of the fastest settings; None if nothing was measured."""
+        fastest = max((one.speed for one in self.ours), default=0.0)
+        return next((one for one in self.ours if one.speed >= _ALIKE * fastest), None)
 
-    def find(self, workload: str, num_envs: int, backend: str) -> Measurement | None:
-        """Return one measurement; None if there is none."""
-        wanted = workload, num_envs, backend
-        found = (one for one in self.measurements if one.key == wanted)
-        return next(found, None)
+    @property
+    def unclear(self) -> list[Contender]:
+        """The settings, the chosen ones first, if figures do not tell them apart."""
+        chosen = self.chosen
+        rivals = [
+            one
+            for one in self.ours
+            if chosen is not None
+            and one is not chosen
+            and max(one.spread, chosen.spread) > _WIDE
+            and abs(one.speed - chosen.speed) < one.margin + chosen.margin
+        ]
+        return [chosen, *rivals] if chosen is not None and rivals else []
 
-    def ratio(self, entry: Measurement, to: str) -> float | None:
-        """Return the speed-up of a measurement over another contender; None if unknown."""
-        other = self.find(entry.workload, entry.num_envs, to)
-        if other is None or not other.steps_per_second or not entry.steps_per_second:
+    @property
+    def code(self) -> str | None:
+        """The recommended line; None if the figures do not tell."""
+        if self.chosen is None or self.unclear:
             return None
-        return entry.steps_per_second / other.steps_per_second
+        given = {"num_envs": self.num_envs, **(self.chosen.options or {})}
+        if self.env_kwargs:
+            given["env_kwargs"] = self.env_kwargs
+        arguments = ", ".join(
+            f"{name}={json.dumps(value) if isinstance(value, str) else repr(value)}"
+            for name, value in given.items()
+        )
+        return f"make_vec({json.dumps(self.env)}, {arguments})"
 
-    def times_gymnasium(self, entry: Measurement) -> float | None:
-        """Return the speed-up of a measurement over the faster of Gymnasium's vector envs."""
-        ratios = (self.ratio(entry, name) for name in GYMNASIUM_NAMES)
-        return min((ratio for ratio in ratios if ratio is not None), default=None)
+    def hints(self) -> list[str]:
+        """Return what the figures mean, and what makes them doubtful."""
+        hints = []
+        chosen, sync = self.chosen, next((one for one in self.ours), None)
+        if chosen is None or sync is None:
+            return []
+        if self.unclear:
+            names = ", ".join(one.name for one in self.unclear)
+            spread = max(one.spread for one in self.unclear)
+            hints.append(
+                f"cannot tell {names} apart: figures spread by {_percent(spread)}: longer "
+                "--seconds tell more"
+            )
+        busy = self.busy(chosen)
+        if chosen is not sync and chosen.speed and sync.speed:
+            hints.append(f"{chosen.name}: {chosen.speed / sync.speed:.2f} times the steps of sync")
+        if busy is not None:
+            hints.append(f"the environments take {busy:.0%} of the time of {chosen.name}")
+        if self.granted < _QUIET:
+            hints.append(
+                f"the machine is busy: a loop on each core got {self.granted:.0%} of it: try again "
+                "when it is quiet"
+            )
+        if self.computing < _WAITS:
+            hints.append(
+                f"an environment computes for {self.computing:.0%} of its step, and waits "
+                "otherwise: more workers than cores help (--max-workers)"
+            )
+        return hints
 
-    def names(self, which: str) -> list[Any]:
-        """Return each `workload`, `num_envs` or `backend`, in the order of the run."""
-        return list(dict.fromkeys(getattr(entry, which) for entry in self.measurements))
+    def print(self, console: Console) -> None:
+        """Print the table, the recommended line, and hints."""
+        titles = ("", "steps/s", "spread", "loops in step", "bare loops", "busy")
+        table = make_table(f"{self.num_envs} x {self.env}", *titles)
+        for one in self.contenders:
+            if one.speed:
+                figures = [one.speed, *(self.bound(name, one) for name in titles[3:5])]
+                cells = ["-" if figure is None else f"{figure:,.0f}" for figure in figures]
+                cells.insert(1, _percent(one.spread))
+                busy = self.busy(one)
+                cells.append("-" if busy is None else f"{busy:.0%}")
+                table.add_row(one.name, *cells, style="bold" if one is self.chosen else None)
+            elif one.skipped:
+                table.add_row(one.name, "-")
+        console.print(table)
+        for one in self.contenders:
+            if one.skipped:
+                console.print(f"  {one.name}: {one.skipped}", style="dim", markup=False)
+        if self.code is not None:
+            console.print(
+                f"  from vecspaces import make_vec\n  envs = {self.code}",
+                markup=False,
+                soft_wrap=True,
+            )
+        for hint in self.hints():
+            console.print(f"  # {hint}", style="dim", markup=False, soft_wrap=True)
 
     def as_json(self) -> dict[str, Any]:
         """Return one object for JSON."""
         return {
-            "machine": describe_machine(),
-            "rounds": self.rounds,
-            "seconds_per_round": self.seconds,
+            "env": self.env,
+            "num_envs": self.num_envs,
+            "machine": f"{platform.platform()}, {count_usable_cores()} usable cores",
+            "versions": {"vecspaces": __version__, "python": platform.python_version()},
+            "granted": self.granted,
+            "computing": self.computing,
             "results": [
                 {
-                    **asdict(entry),
-                    "steps_per_second": entry.steps_per_second,
-                    "times_gymnasium_sync": self.ratio(entry, GYMNASIUM_NAMES[0]),
-                    "times_gymnasium_async": self.ratio(entry, GYMNASIUM_NAMES[1]),
-                    "times_gymnasium": self.times_gymnasium(entry),
-                    "share_of_the_limit": self.ratio(entry, LIMIT.name),
+                    "name": one.name,
+                    "processes": one.processes,
+                    "steps_per_second": one.speed or None,
+                    "spread": one.spread if len(one.rounds) > 1 else None,
+                    "busy": self.busy(one),
+                    "skipped": one.skipped,
                 }
-                for entry in self.measurements
+                for one in [*self.contenders, *self.bounds]
             ],
+            "code": self.code,
+            "hints": self.hints(),
         }
 
     def plot(self, file: Path) -> None:
-        """Plot steps per second against environments, one panel per environment."""
-        matplotlib = require_extra("matplotlib", "plot")
-        matplotlib.use("agg")
+        """Plot steps per second against the number of processes."""
+        require_extra("matplotlib", "plot").use("agg")
         pyplot = require_extra("matplotlib.pyplot", "plot")
-        workloads, numbers = self.names("workload"), self.names("num_envs")
-        columns = min(3, len(workloads))
-        rows = -(-len(workloads) // columns)
-        figure, axes = pyplot.subplots(
-            rows, columns, figsize=(4.6 * columns, 3.6 * rows), squeeze=False, layout="constrained"
-        )
-        lines: dict[str, Any] = {}
-        for axis in axes.flat[len(workloads) :]:
-            axis.set_axis_off()
-        for axis, workload in zip(axes.flat, workloads, strict=False):
-            for place, backend in enumerate(self.names("backend")):
-                entries = [self.find(workload, number, backend) for number in numbers]
-                points = [
-                    (one.num_envs, one.steps_per_second) for one in entries if one and one.runs
-                ]
-                if points:
-                    style = _line_style(place, backend)
-                    (lines[backend],) = axis.plot(*zip(*points, strict=True), **style)
-            axis.set(title=workload, xscale="log", yscale="log")
-            axis.set(xlabel="environments", ylabel="steps/s")
-            axis.set_xticks(numbers, [str(number) for number in numbers])
-            axis.minorticks_off()
-            axis.grid(alpha=0.3)
-        figure.legend(
-            list(lines.values()),
-            list(lines),
-            loc="outside lower center",
-            ncols=min(4, 2 * columns),  # what fits below the panels
-            frameon=False,
-        )
+        figure, axis = pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")
+        workers = [one for one in self.ours if "num_workers" in (one.options or {})]
+        lines = {"vecspaces": workers}
+        for bound in self.bounds:
+            lines.setdefault(bound.name, []).append(bound)
+        for name, points in lines.items():
+            numbers, speeds = [one.processes for one in points], [one.speed for one in points]
+            style = "o-" if name == "vecspaces" else "--"
+            axis.plot(numbers, speeds, style, label=name)
+        for place, one in enumerate(self.contenders):
+            if one.speed and one not in workers:
+                axis.axhline(one.speed, color=f"C{place + 3}", linestyle=":", label=one.name)
+        axis.set(title=f"{self.num_envs} x {self.env}", xlabel="workers", ylabel="steps/s")
+        axis.set_ylim(bottom=0)
+        axis.legend()
         try:
             figure.savefig(file, dpi=150)
         finally:
             pyplot.close(figure)
 
 
-def _line_style(place: int, backend: str) -> dict[str, Any]:
-    """Return the style of a line: thick for vecspaces, dashed for the upper bound."""
-    if backend == LIMIT.name:
-        return {"color": "black", "linestyle": "--", "linewidth": 1.2}
-    if backend.startswith("vecspaces"):
-        return {"color": f"C{place}", "marker": "o", "markersize": 4, "linewidth": 2.2}
-    return {"color": f"C{place}", "marker": "s", "markersize": 4, "linewidth": 1.0}
+def _describe(took: float, name: str) -> tuple[float, str]:
+    return took, name
+
+
+def _percent(spread: float) -> str:
+    return f"± {spread:.0%}" if spread < 10 else "-"

@@ -44,18 +44,6 @@ def make_facts(title: str, facts: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def scale(number: float, *units: tuple[float, str]) -> str:
-    """Write a number with three digits in the first unit that is not greater than it.
-
-    Example:
-        >>> [scale(number, (1e6, "M"), (1e3, "k"), (1, "")) for number in (1234567, 45600, 7)]
-        ['1.23M', '45.6k', '7']
-    """
-    size, unit = next((one for one in units if number >= one[0]), units[-1])
-    value = number / size
-    return f"{value:.3g}{unit}" if value < 999.5 else f"{value:.0f}{unit}"
-
-
 def write_json(file: Path | None, found: Any, indent: int | None = 2) -> None:
     """Write a result to the file of `--json`."""
     if file is not None:

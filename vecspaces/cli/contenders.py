@@ -1,154 +1,198 @@
-"""Contenders of `bench` and `tune`: vector envs of vecspaces and Gymnasium, and the upper bound.
-
-The drivers of other libraries are in the repository's `benchmarks/peers.py`.
-"""
+"""What `bench` compares: vector envs of Gymnasium and vecspaces, and bare loops as their bound."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import os
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle, islice
-from typing import Any, NamedTuple
+from math import inf
+from statistics import stdev
+from typing import Any
 
 import numpy as np
 
-from vecspaces.cli.interrupts import start_fork_server
 from vecspaces.env import Env
 from vecspaces.interop import native_space
-from vecspaces.make import make_vec
-from vecspaces.sampling import MASK, sample_next
+from vecspaces.make import Factory, make_vec
+from vecspaces.sampling import MASK, draw_action, sample_next
 from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.backends.worker_setup import cut
 from vecspaces.vector.utils import batch_space
 
 # Batches of actions that are drawn beforehand, so that sampling is not measured.
 _BATCHES = 16
+_SPIN_SECONDS = 0.02
+
+#: Steps for about some seconds; returns the number of environment steps, and the seconds.
+Run = Callable[[float], tuple[float, float]]
 
 
-class Runner(NamedTuple):
-    """Environments that were opened and reset."""
-
-    #: Steps all environments a number of times; returns how many environment steps were made.
-    run: Callable[[int], int]
-    #: Closes them, with all their processes.
-    close: Callable[[], Any]
-
-
-@dataclass(frozen=True)
+@dataclass
 class Contender:
-    """One way of stepping many environments."""
+    """A way of stepping environments, and how fast it was in each round."""
 
     name: str
-    #: Called as `open(make, num_envs, num_workers)`; returns a `Runner`, reset and ready.
-    open: Callable[[Callable[[], Any], int, int], Runner]
-    #: Called as `processes(num_envs, num_workers)`: how many processes it starts.
-    processes: Callable[[int, int], int] = lambda num_envs, num_workers: num_workers
-    #: The module that it needs; "" for none.
-    module: str = ""
-    #: Seconds for which its workers are busy after a step, which disturbs other contenders.
-    cooldown: float = 0.0
+    processes: int
+    #: Opens the environments, which the end of the stack closes.
+    open: Callable[[contextlib.ExitStack], Run]
+    #: The arguments of `make_vec`; None if it is not of vecspaces.
+    options: dict[str, Any] | None = None
+    #: Environment steps and seconds of each round.
+    rounds: list[tuple[float, float]] = field(default_factory=list)
+    skipped: str = ""
 
     @property
-    def installed(self) -> bool:
-        """Whether the module that it needs is installed."""
-        return not self.module or importlib.util.find_spec(self.module) is not None
+    def speed(self) -> float:
+        """Environment steps per second over all rounds; 0 if there are none."""
+        seconds = sum(took for _, took in self.rounds)
+        return sum(steps for steps, _ in self.rounds) / seconds if seconds else 0.0
+
+    @property
+    def spread(self) -> float:
+        """Two standard errors of the speed, as a share of it."""
+        speeds = [steps / took for steps, took in self.rounds]
+        if len(speeds) < 2:
+            return inf
+        return float(2 * stdev(speeds) * len(speeds) ** 0.5 / sum(speeds))
+
+    @property
+    def margin(self) -> float:
+        """The spread in steps per second."""
+        return self.spread * self.speed
 
 
-def make_runner(
-    step: Callable[[Any], Any], actions: Sequence[Any], close: Callable[[], Any], num_envs: int
-) -> Runner:
-    """Return a runner that steps a vector env with prepared batches of actions in turn."""
-    prepared = cycle(actions)
+def find_contenders(make: Factory, num_envs: int, counts: list[int]) -> list[Contender]:
+    """Return Gymnasium's vector envs, if it is installed, and those of vecspaces."""
+    found = []
+    if importlib.util.find_spec("gymnasium") is not None:
+        for kind, count in (("SyncVectorEnv", 1), ("AsyncVectorEnv", num_envs)):
+            name = f"gymnasium {kind.removesuffix('VectorEnv').lower()}"
+            opener = partial(_open_gymnasium, kind, make, num_envs)
+            found.append(Contender(name, count, opener))
+    sync = {"backend": "sync"}
+    found.append(Contender("sync", 1, partial(_open_vecspaces, make, num_envs, sync), sync))
+    for count in counts:
+        options = {"num_workers": count}
+        name = f"{count} worker{'s' if count > 1 else ''}"
+        opener = partial(_open_vecspaces, make, num_envs, options)
+        found.append(Contender(name, count, opener, options))
+    return found
 
-    def run(batches: int) -> int:
-        for batch in islice(prepared, batches):
-            step(batch)
-        return batches * num_envs
 
-    return Runner(run, close)
+def _repeat(step: Callable[[], Any], num_envs: int, seconds: float) -> tuple[float, float]:
+    """Step all environments until the time is up, at least once."""
+    began, count, elapsed = time.perf_counter(), 0, 0.0
+    while elapsed < seconds or not count:
+        step()
+        count += num_envs
+        elapsed = time.perf_counter() - began
+    return count, elapsed
 
 
-def prepare_actions(action_space: Any, num_envs: int) -> list[Any]:
-    """Return batches of actions of one environment's space, the same in every call."""
+def _open_vecspaces(
+    make: Factory, num_envs: int, options: dict[str, Any], stack: contextlib.ExitStack
+) -> Run:
+    envs: Any = stack.enter_context(make_vec(make, num_envs, **options))
+    if envs.num_envs != num_envs:
+        raise ValueError(
+            "env: bench needs a factory of single environments, found one that makes vector envs "
+            f"of {envs.num_envs // num_envs}"
+        )
+    result: Any = envs.reset(seed=0)
+    actions = cycle(_prepare_actions(envs.single_action_space, num_envs))
+    rng = np.random.default_rng(0)
+
+    def step() -> None:
+        nonlocal result
+        is_masked = MASK in result[-1]
+        result = envs.step(sample_next(envs, result, rng) if is_masked else next(actions))
+
+    return partial(_repeat, step, num_envs)
+
+
+def _open_gymnasium(kind: str, make: Factory, num_envs: int, stack: contextlib.ExitStack) -> Run:
+    vector = importlib.import_module("gymnasium.vector")
+    # Workers inherit the block: otherwise each prints a traceback after Ctrl-C. A fork server does
+    # not, so they are forked where that is usual.
+    options = {"context": "fork"} if kind[0] == "A" and sys.platform == "linux" else {}
+    with blocked():
+        envs = getattr(vector, kind)([make] * num_envs, **options)
+    stack.callback(_close_quietly, envs)
+    envs.reset(seed=0)
+    actions = cycle(_prepare_actions(envs.single_action_space, num_envs))
+    return partial(_repeat, lambda: envs.step(next(actions)), num_envs)
+
+
+def _close_quietly(envs: Any) -> None:
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        envs.close(terminate=True)  # without it, close waits for a step that was interrupted
+
+
+def _prepare_actions(action_space: Any, num_envs: int) -> list[Any]:
     batched = batch_space(native_space(action_space), num_envs)
     batched.seed(0)
     return [batched.sample() for _ in range(_BATCHES)]
 
 
-def open_vecspaces(
-    backend: Any,
-    make: Callable[[], Any],
-    num_envs: int,
-    num_workers: int | None = None,
-    *,
-    agent_seconds: float = 0.0,
-    **options: Any,
-) -> Runner:
-    """Open a vector env of vecspaces; with a `batch_size` it is stepped by `send` and `recv`.
+class _Loop(Env[Any, Any]):
+    """Some environments of one process, which a bare loop steps in turn."""
 
-    A policy on another device takes `agent_seconds` for each batch of actions; workers may compute
-    meanwhile.
-    """
-    given = {"num_workers": num_workers, **options}
-    envs: Any = make_vec(make, num_envs, backend=backend, vector_kwargs=given)
-    try:
-        result: Any = envs.reset(seed=0)
-        rng = np.random.default_rng(0)
-        batch_size = options.get("batch_size", num_envs)
-        actions = prepare_actions(envs.single_action_space, batch_size)
-
-        def choose(result: Any, batch: Any) -> Any:
-            return sample_next(envs, result, rng) if MASK in result[-1] else batch
-
-        def step(batch: Any) -> None:
-            nonlocal result
-            if agent_seconds:
-                time.sleep(agent_seconds)
-            if batch_size < num_envs:
-                *received, env_ids = envs.recv()
-                envs.send(choose(received, batch), env_ids)
-            else:
-                result = envs.step(choose(result, batch))
-
-        if batch_size < num_envs:
-            envs.send(choose(result, prepare_actions(envs.single_action_space, num_envs)[0]))
-    except BaseException:
-        envs.close()
-        raise
-    return make_runner(step, actions, envs.close, batch_size)
-
-
-def _open_gymnasium(kind: str, make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
-    vector = importlib.import_module("gymnasium.vector")
-    if kind == "AsyncVectorEnv":
-        start_fork_server()
-    envs = getattr(vector, kind)([make] * num_envs)
-    envs.reset(seed=0)
-    actions = prepare_actions(envs.single_action_space, num_envs)
-    # Without `terminate` it would wait, after Ctrl-C, for the step that was interrupted.
-    return make_runner(envs.step, actions, partial(envs.close, terminate=True), num_envs)
-
-
-class _Share(Env[Any, Any]):
-    """Environments of one process, which a plain loop steps."""
-
-    def __init__(self, make: Callable[[], Any], count: int) -> None:
-        self.envs = [make() for _ in range(count)]
+    def __init__(self, make: Factory, number: int, count: int) -> None:
+        self.number, self.envs = number, [make() for _ in range(count)]
         self.observation_space = self.envs[0].observation_space
         self.action_space = self.envs[0].action_space
-        for number, env in enumerate(self.envs):
-            env.reset(seed=number)
-        self.actions = cycle(map(list, prepare_actions(self.action_space, count)))
-        self.ended = [False] * count
+        self.infos: list[Any] = [env.reset(seed=row)[1] for row, env in enumerate(self.envs)]
+        self.space = native_space(self.action_space)
+        self.space.seed(0)
+        self.actions = cycle([self.space.sample() for _ in range(_BATCHES * count)])
+        self.rows = cycle(range(count))
 
-    def run(self, batches: int) -> None:
-        """Step all of the environments a number of times."""
-        for batch in islice(self.actions, batches):
-            step_all(self.envs, batch, self.ended)
+    def step_some(self, count: int) -> None:
+        """Step, or reset if an episode has ended, as NEXT_STEP does."""
+        envs, infos = self.envs, self.infos
+        for row in islice(self.rows, count):
+            info = infos[row]
+            if info is None:
+                infos[row] = envs[row].reset()[1]
+                continue
+            masked = MASK in info
+            action = draw_action(self.space, info, "env") if masked else next(self.actions)
+            _, _, terminated, truncated, info = envs[row].step(action)
+            infos[row] = None if terminated or truncated else info
+
+    def run(self, seconds: float) -> tuple[float, float, float]:
+        """Step until the time is up; return steps, seconds, and those of the processor."""
+        used, count = time.process_time(), len(self.envs)
+        steps, elapsed = _repeat(partial(self.step_some, count), count, seconds)
+        return steps, elapsed, time.process_time() - used
+
+    def run_in_step(self, folder: str, count: int) -> None:
+        """Step some environments for each byte of a pipe, and answer with a byte."""
+        with (
+            open(f"{folder}/{self.number}.commands", "rb", buffering=0) as commands,
+            open(f"{folder}/{self.number}.replies", "wb", buffering=0) as replies,
+        ):
+            while commands.read(1) == b"s":
+                self.step_some(count)
+                replies.write(b"s")
+
+    def spin(self) -> float:
+        """Compute for a short time; return the share of a core that was granted."""
+        began, used = time.perf_counter(), time.process_time()
+        while time.perf_counter() < began + _SPIN_SECONDS:
+            pass
+        return (time.process_time() - used) / (time.perf_counter() - began)
 
     def close(self) -> None:
         """Close the environments."""
@@ -156,50 +200,72 @@ class _Share(Env[Any, Any]):
             env.close()
 
 
-def _open_loops(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
-    """Open an upper bound: processes that each step a share of the environments in a plain loop.
+class BareLoops:
+    """Loops over the environments in processes of their own, as upper bounds of vector envs.
 
-    They exchange no data, so no vector env with the same number of processes can be faster: it
-    would have to step these environments in less time than a `for` loop.
+    Attributes:
+        granted: The share of a core that a loop got in each look; 1 on a quiet machine.
+        used: Seconds of the processor and of the clock that all loops took.
     """
-    shares = [partial(_Share, make, len(part)) for part in cut(num_envs, num_workers)]
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(shares, num_workers=num_workers)
 
-    def run(batches: int) -> int:
-        envs.call("run", batches)
-        return batches * num_envs
+    def __init__(self, make: Factory, num_envs: int, count: int, stack: contextlib.ExitStack):
+        loops = [partial(_Loop, make, i, len(rows)) for i, rows in enumerate(cut(num_envs, count))]
+        self._envs = stack.enter_context(AsyncVectorEnv(loops, num_workers=count))
+        self._num_envs = num_envs
+        self._folder = stack.enter_context(tempfile.TemporaryDirectory())
+        self._commands = []
+        for number in range(count if hasattr(os, "mkfifo") else 0):
+            for name in ("commands", "replies"):
+                os.mkfifo(f"{self._folder}/{number}.{name}")
+            self._commands.append(os.open(f"{self._folder}/{number}.commands", os.O_RDWR))
+            # The end of its commands ends a loop, also after Ctrl-C.
+            stack.callback(os.close, self._commands[-1])
+        self.granted: list[float] = []
+        self.used = [0.0, 0.0]
 
-    return Runner(run, envs.close)
+    def bounds(self, counts: list[int]) -> list[Contender]:
+        """Return loops that wait for each other, where there are named pipes, and that never do."""
+        bounds = []
+        for name, run in (("loops in step", self.run_in_step), ("bare loops", self.run)):
+            for count in counts if self._commands or run == self.run else ():
+                bounds.append(Contender(name, count, partial(self._open, run, count)))
+        return bounds
 
+    def _open(self, run: Callable[..., Any], count: int, stack: contextlib.ExitStack) -> Run:
+        return partial(run, count)
 
-def step_all(envs: Sequence[Any], actions: Sequence[Any], ended: list[bool]) -> None:
-    """Step or reset each environment once, as NEXT_STEP autoreset does."""
-    for number, env in enumerate(envs):
-        if ended[number]:
-            env.reset()
-            ended[number] = False
-        else:
-            _, _, terminated, truncated, _ = env.step(actions[number])
-            ended[number] = terminated or truncated
+    def run(self, count: int, seconds: float) -> tuple[float, float]:
+        """Let some loops run that never wait for each other."""
+        results = self._envs.call("run", seconds, env_ids=range(count))
+        for _, elapsed, used in results:
+            self.used[0] += used
+            self.used[1] += elapsed
+        # Rates are added, because the loops do not end at the same time.
+        return seconds * sum(steps / took for steps, took, _ in results), seconds
 
+    def run_in_step(self, count: int, seconds: float) -> tuple[float, float]:
+        """Let some loops run that wait for each other after each step of all environments."""
+        share = -(-self._num_envs // count)
+        self._envs.call_async("run_in_step", self._folder, share, env_ids=range(count))
+        with contextlib.ExitStack() as stack:
+            names = [f"{self._folder}/{number}.replies" for number in range(count)]
+            replies = [stack.enter_context(open(name, "rb", buffering=0)) for name in names]
 
-OURS = [
-    Contender("vecspaces sync", partial(open_vecspaces, "sync"), lambda num_envs, num_workers: 0),
-    Contender("vecspaces async", partial(open_vecspaces, "async")),
-]
-GYMNASIUM = [
-    Contender(
-        "gymnasium sync",
-        partial(_open_gymnasium, "SyncVectorEnv"),
-        lambda num_envs, num_workers: 0,
-        module="gymnasium",
-    ),
-    Contender(
-        "gymnasium async",
-        partial(_open_gymnasium, "AsyncVectorEnv"),
-        lambda num_envs, num_workers: num_envs,
-        module="gymnasium",
-    ),
-]
-LIMIT = Contender("the limit", _open_loops)
-CONTENDERS = (*OURS, *GYMNASIUM, LIMIT)
+            def step() -> None:
+                for command in self._commands[:count]:
+                    os.write(command, b"s")
+                for reply in replies:
+                    if not reply.read(1):
+                        raise EOFError("a loop ended")
+
+            measured = 0.0, 0.0
+            with contextlib.suppress(EOFError):  # the end of the call raises the cause
+                measured = _repeat(step, share * count, seconds)
+            for command in self._commands[:count]:
+                os.write(command, b"e")
+        self._envs.call_wait()
+        return measured
+
+    def look(self) -> None:
+        """Measure which share of a core other programs leave to each loop."""
+        self.granted.append(min(self._envs.call("spin")))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import signal
 import threading
 import warnings
@@ -13,7 +12,6 @@ import typer
 
 from vecspaces.cli.console import write_json
 from vecspaces.cli.errors import describe_place, interrupted_line
-from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.exchange.failures import Message
 
 if TYPE_CHECKING:
@@ -40,20 +38,6 @@ def _find_hanging(interruption: KeyboardInterrupt) -> Iterator[str]:
     line = "" if notes else interrupted_line(interruption)
     if line:
         yield line
-
-
-def start_fork_server() -> None:
-    """Start multiprocessing's fork server, if it is the default, and block Ctrl-C in it.
-
-    While it imports its modules, Ctrl-C would end it with a traceback. Processes that it starts
-    inherit the block, which only suits those of Gymnasium, because these are terminated anyway.
-    """
-    if multiprocessing.get_start_method() == "forkserver":
-        from multiprocessing import forkserver, resource_tracker
-
-        resource_tracker.ensure_running()  # which would unblock Ctrl-C
-        with blocked():
-            forkserver.ensure_running()
 
 
 class Work:

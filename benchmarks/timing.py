@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.contenders import Contender, Runner
 from vecspaces.cli.console import Show
-from vecspaces.cli.contenders import Contender, Runner
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.exchange.failures import Failure
