@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-from functools import partial
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vecspaces import Env, SharedArray, make_vec
+from vecspaces import Env, make_vec
 from vecspaces.spaces import Box, Discrete
 
 
@@ -22,14 +23,16 @@ class Hike(Env[np.ndarray, int]):
     observation_space = Box(-np.inf, np.inf, (3,), np.float64)
     action_space = Discrete(4)
 
-    def __init__(self, heights: SharedArray, task: int = 0) -> None:
-        self.heights = heights.array  # read-only, and the same memory in every process
-        self.task = task
+    def __init__(self, path: Path) -> None:
+        # Not read, but mapped: the processes share the pages that they use.
+        self.heights = np.load(path, mmap_mode="r")
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
+        if options is not None:
+            self.task = options["task"]
         side = len(self.heights)
         self.place = self.np_random.integers(side // 8, size=2) + side * self.task // 16
         self.time = 0
@@ -47,6 +50,11 @@ class Hike(Env[np.ndarray, int]):
         return np.array([*self.place, self.heights[tuple(self.place)]])
 
 
+def write_map(path: Path) -> None:
+    """Write a map of 32 MB."""
+    np.save(path, np.add.outer(*[np.sin(np.arange(2_000) / 90)] * 2))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Play several tasks in the same workers.")
     parser.add_argument("--tasks", type=int, default=8)
@@ -54,19 +62,18 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
 
-    grid = np.add.outer(*[np.sin(np.arange(2_000) / 90)] * 2)
-    heights = SharedArray(grid)  # 32 MB, once, however many workers there are
-    with make_vec(Hike, 8, num_workers=2, env_kwargs={"heights": heights}) as envs:
-        policy = np.random.default_rng(0)
-        for task in range(options.tasks):
-            if task:
-                envs.replace_envs(None, [partial(Hike, heights, task)] * 8)
-            envs.reset(seed=task)
-            total = 0.0
-            for _ in range(options.steps):
-                _, rewards, _, _, _ = envs.step(policy.integers(4, size=8))
-                total += rewards.sum()
-            print(f"task {task}: went down by {total / 8:.2f} per environment")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "heights.npy"
+        write_map(path)
+        with make_vec(Hike, 8, num_workers=2, env_kwargs={"path": path}) as envs:
+            policy = np.random.default_rng(0)
+            for task in range(options.tasks):
+                envs.reset(seed=task, options={"task": task})
+                total = 0.0
+                for _ in range(options.steps):
+                    _, rewards, _, _, _ = envs.step(policy.integers(4, size=8))
+                    total += rewards.sum()
+                print(f"task {task}: went down by {total / 8:.2f} per environment")
 
 
 if __name__ == "__main__":

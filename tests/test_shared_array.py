@@ -156,22 +156,6 @@ def count_mappings(env: Any) -> int:
     return memory_files()
 
 
-def test_a_worker_frees_a_table_with_the_environment_that_read_it() -> None:
-    others = count_from_now()
-    table = SharedArray(np.ones(3))
-    options: Any = {"num_workers": 1, "context": "forkserver"}
-    with AsyncVectorEnv([partial(Reading, table), Ledger], **options) as envs:
-        before = envs.call(count_mappings)[0]
-        envs.reset(seed=0)
-        envs.replace_envs([0], [Ledger])
-        assert envs.call(count_mappings)[0] == before - 1
-        del table
-        gc.collect()
-        assert memory_files() == others + 1  # that of the vector env
-        envs.replace_envs([1], [partial(Reading, SharedArray(np.full(2, 7.0)))])
-        assert envs.call("total", env_ids=[1]) == (14.0,)
-
-
 def test_nothing_is_left_where_a_vector_env_cannot_be_made() -> None:
     before = count_from_now()
 

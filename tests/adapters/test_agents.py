@@ -469,7 +469,7 @@ def test_a_restart_of_dicts_while_some_are_dead(
         assert infos["agents"]["alive"]["blue_0"][0] and shown["blue_0"][0, 1] == 0
 
 
-def test_plain_steps_go_on_after_a_restart_and_a_replacement(tmp_path: Path) -> None:
+def test_plain_steps_go_on_after_a_restart(tmp_path: Path) -> None:
     order = tmp_path / "die"
     mortal = partial(Changed, Steady, partial(die, order))
     with make_vec([mortal, mortal, Steady], agents="rows", num_workers=2,
@@ -487,12 +487,6 @@ def test_plain_steps_go_on_after_a_restart_and_a_replacement(tmp_path: Path) -> 
         for time in range(1, 4):
             observations = envs.step(np.zeros(9, int))[0]
             assert (observations[lost, 1] == time).all()
-        envs.replace_envs([0, 1, 2], [lambda: as_vector_env(Steady(length=3))])
-        envs.reset(options={"reset_mask": np.arange(9) < 3})
-        envs.reset(seed=1)
-        for _ in range(3):
-            *_, infos = envs.step(np.zeros(9, int))
-        assert infos["episode_over"].tolist() == [True] * 3 + [False] * 6
 
 
 def test_agents_that_a_reset_brings_back_are_validated_without_an_info_space() -> None:

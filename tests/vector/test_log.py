@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import logging
 import re
 import time
 from functools import partial
@@ -18,7 +17,7 @@ from tests.envs import Ledger
 from tests.interrupts import Counting
 from vecspaces import Env, make_vec, spaces
 from vecspaces.errors import StepTimeoutError
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv
 
 PACKAGE = Path(vecspaces.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "reliability.md").read_text(encoding="utf-8")
@@ -50,38 +49,9 @@ def messages() -> list[tuple[str, str]]:
 
 def test_the_table_lists_every_message() -> None:
     texts = [(level, text) for level, text in messages() if text != "..."]
-    assert len(texts) >= 4
+    assert len(texts) >= 3
     for level, text in texts:
         assert f"| {level} | `{text}` |" in PAGE
-
-
-@pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
-def test_environments_that_are_replaced_are_named(
-    kind: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "vecspaces")
-    with kind([Ledger] * 3) as envs:
-        envs.reset(seed=0)
-        envs.replace_envs([1], [Ledger])
-        assert logged(caplog) == [("INFO", "environment 1: replaced by replace_envs")]
-        with pytest.raises(ZeroDivisionError):
-            envs.replace_envs([1], [lambda: 1 / 0])
-    assert len(logged(caplog)) == 1
-
-
-class Clinging(Ledger):
-    def close(self) -> None:
-        raise OSError("still busy")
-
-
-def test_an_error_at_the_end_of_the_former_environment_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with SyncVectorEnv([Clinging]) as envs:
-        envs.replace_envs([0], [partial(Ledger, 3)])
-        text = "environment 0: raised while it was closed: OSError: still busy"
-        assert logged(caplog) == [("WARNING", text)]
-        assert envs.reset(seed=0)[0][0, 0] == 3
 
 
 def test_the_bound_of_all_steps_is_logged_and_that_of_one_wait_is_not(

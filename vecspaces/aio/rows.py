@@ -235,7 +235,7 @@ class Rows:
         if failure is None:
             self._lend(row)
         elif after != "build" or self._may_try_again(row, failure):
-            rebuild = partial(session.send_call, row, Op.REPLACE, {row: None})
+            rebuild = partial(session.send_call, row, Op.REBUILD, [row])
             self.send(row, "build", rebuild)
 
     def _may_try_again(self, row: int, failure: Failure) -> bool:

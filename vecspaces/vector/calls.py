@@ -1,19 +1,17 @@
-"""`call`, `get_attr`, `set_attr`, `replace_envs`, `stats`: the commands that write no rows."""
+"""`call`, `get_attr`, `set_attr`, `stats`: the commands that write no rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.stats import Stats, summarise
-from vecspaces.vector.session.arguments import check_env_ids, check_whole, list_factories
+from vecspaces.vector.session.arguments import check_env_ids
 from vecspaces.vector.session.session import Session
 
 Results = tuple[Any, ...]
@@ -52,10 +50,7 @@ class Calls:
 
     def end(self, call: str, timeout: float | None) -> Results:
         """End the pending call."""
-        results = self._session.finish("call", call, timeout, partial(self._read, self))
-        if self._read is Calls.read_failures and results:
-            results[0].throw()
-        return results
+        return self._session.finish("call", call, timeout, partial(self._read, self))
 
     def set_attr(self, name: str, values: Any, env_ids: Any) -> None:
         """Set an attribute, to one value per environment or to one for all."""
@@ -73,35 +68,6 @@ class Calls:
             worker: (name, {row: chosen[row] for row in rows}) for worker, rows in by_worker.items()
         }
         self.run("set_attr", Op.SET_ATTR, payloads, Calls._read_nothing)
-
-    def plan_replacement(
-        self, env_ids: Any, env_fns: Any, together: Iterable[range]
-    ) -> Mapping[int, Any]:
-        """Check the arguments of `replace_envs`; return each worker's factories, by first row."""
-        by_worker = self._choose("replace_envs", env_ids, begins=True)
-        factories = list_factories(env_fns)
-        check_whole(self._env_ids, together, "replace_envs", ValueError)
-        rest = {row for rows in together for row in rows[1:]}
-        firsts = [row for row in self._env_ids if row not in rest]
-        if len(factories) != len(firsts):
-            raise ValueError(
-                f"replace_envs got {len(factories)} env_fns for {len(firsts)} environments: give "
-                "one for each"
-            )
-        for number, factory in enumerate(factories):
-            try:
-                if isinstance(self._backend, RemoteBackend):
-                    cloudpickle.dumps(factory)
-            except Exception as error:
-                raise TypeError(
-                    f"env_fns[{number}] cannot be pickled, so no worker that runs can receive it: "
-                    f"{error!r}; no environment was replaced"
-                ) from error
-        by_row = dict(zip(firsts, factories, strict=True))
-        return {
-            worker: {row: by_row[row] for row in rows if row in by_row}
-            for worker, rows in by_worker.items()
-        }
 
     def stats(self) -> Stats:
         """Collect the counters, if no other command is pending, and summarise them."""
@@ -130,22 +96,20 @@ class Calls:
         chosen = self._choose(call, env_ids)
         return {worker: ((name, args, kwargs), rows) for worker, rows in chosen.items()}
 
-    def _choose(self, call: str, env_ids: Any, begins: bool = False) -> dict[int, list[int]]:
+    def _choose(self, call: str, env_ids: Any) -> dict[int, list[int]]:
         """Note the environments of a call that is legal now; return them by worker."""
         self._session.check("call", call)
         rows = check_env_ids(env_ids, self._backend.buffers.plan.num_envs)
-        self._session.check_rows(rows, call, sends=begins, begins=begins)
+        self._session.check_rows(rows, call, sends=False)
         self._env_ids = rows
         return self._session.workers.of_rows(rows)
 
-    def run(
-        self, call: str, op: Op, payloads: Mapping[int, Any], read: Read, seconds: Any = None
-    ) -> Results:
-        """Begin a command and wait for it, for `step_timeout` if no number of seconds is given."""
+    def run(self, call: str, op: Op, payloads: Mapping[int, Any], read: Read) -> Results:
+        """Begin a command and wait for it."""
         try:
             self._read = read
             self._session.begin_call(call, op, payloads)
-            return self.end(call, seconds)
+            return self.end(call, None)
         except BaseException as error:
             self._session.interrupt(error)
             raise
@@ -163,11 +127,6 @@ class Calls:
                 rows = self._backend.slices[worker]
                 self._backend.buffers.load_counters(worker, rows.start, rows.stop, found)
         return ()
-
-    def read_failures(self, slot: int) -> Results:
-        """Return what replacing environments failed with, in the order of their rows."""
-        found = [item for one in self._session.results.values() for item in one.items()]
-        return tuple(failure for _, failure in sorted(found, key=lambda item: item[0]) if failure)
 
     def _read_nothing(self, slot: int) -> Results:
         return ()

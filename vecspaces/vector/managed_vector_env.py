@@ -24,7 +24,6 @@ from vecspaces.vector.calls import Calls
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
 from vecspaces.vector.exchange.infos import Part, merge
-from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.stats import CallerClock, Stats
 from vecspaces.vector.group.building import Agents, GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
@@ -233,7 +232,7 @@ class ManagedVectorEnv(
         needed = session.replaced.union(session.broken)
         for rows in self._together if needed else ():
             if 0 < len({*plan.rows.tolist()}.intersection(rows)) < len(rows) and needed & {*rows}:
-                text = "{}: {:envs} have one env_fn and were built anew: let reset_mask choose all"
+                text = "{}: {:envs} have one env_fn and are built anew: let reset_mask choose all"
                 raise ResetNeededError(Message(text, call, rows))
         session.begin_reset(plan, call)
 
@@ -632,37 +631,6 @@ class ManagedVectorEnv(
             ValueError: A wrong number of values.
         """
         self._calls.set_attr(name, values, env_ids)
-
-    def replace_envs(
-        self,
-        env_ids: Sequence[int] | npt.NDArray[Any] | None,
-        env_fns: Sequence[Callable[[], Any]],
-    ) -> None:
-        """Build other environments with equal spaces in place of some, in the same workers.
-
-        Each former environment is closed and collected before the new one is built; the other
-        environments continue. The new ones must be reset, by a full reset, a mask or `send_reset`,
-        before they are stepped. Later restarts use the new factories, and `spec` becomes None.
-
-        Args:
-            env_ids: The environments to replace; None: all.
-            env_fns: One factory per entry of `env_ids`, or one for all rows of a vector env, or of
-                the agents of an environment. They are pickled, also under `fork`.
-
-        Raises:
-            AlreadyPendingCallError: An environment has not answered yet, or its results were not
-                received.
-            TypeError: A factory cannot be pickled; nothing was closed.
-            ValueError: The number of factories is wrong, or `env_ids` has only some of the rows of
-                one factory.
-            RuntimeError: The new environment has other spaces. Its row is then broken, as after an
-                exception of the factory: the next reset builds the former environment again.
-            StepTimeoutError: It took longer than `start_timeout`.
-        """
-        payloads = self._calls.plan_replacement(env_ids, env_fns, self._together)
-        self.spec = None
-        timeout = self._settings.start_timeout
-        self._calls.run("replace_envs", Op.REPLACE, payloads, Calls.read_failures, timeout)
 
     def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Render environments.

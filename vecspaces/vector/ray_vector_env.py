@@ -133,7 +133,6 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
                 setups = [_with_processes(setup, processes_per_actor, settings) for setup in setups]
             backend = RayBackend(
                 setups,
-                self.env_fns,
                 connection,
                 resources,
                 placement,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from functools import partial
 from typing import Any, ClassVar
 
@@ -181,21 +182,67 @@ def test_the_mode_of_a_vector_env_is_its_own_before_its_metadata() -> None:
 # --- built again --------------------------------------------------------------------------------
 
 
-def test_an_environment_that_comes_back_with_other_spaces_is_refused() -> None:
-    made: list[int] = []
+@pytest.mark.parametrize(
+    ("again", "error", "text"),
+    [
+        (
+            lambda _: Unlike(spaces.Box(-1, 2**31, (6,), np.int64), 1),
+            RuntimeError,
+            r"another observation space than before: expected .*\(5,\).*found .*\(6,\)",
+        ),
+        (
+            lambda _: SyncVectorEnv([Ledger]),
+            RuntimeError,
+            "another kind than before: expected an environment, found a vector env",
+        ),
+        (lambda envs: envs.envs[0], ValueError, "returned one and the same environment"),
+    ],
+)
+def test_an_environment_that_comes_back_as_another_is_refused(
+    again: Any, error: Any, text: str
+) -> None:
+    made: list[Any] = []
 
-    def grow() -> Any:
-        made.append(1)
-        return Unlike(spaces.Box(-1, 2**31, (4 + len(made),), np.int64), 1)
+    def build() -> Any:
+        made.append(again(envs) if made else Ledger(1))
+        return made[-1]
 
-    with SyncVectorEnv([grow]) as envs:
+    with SyncVectorEnv([Ledger, build]) as envs:
         envs.reset(seed=1)
-        envs.envs[0].step = lambda action: None
-        with pytest.raises(TypeError, match="environment 0: step must return"):
-            envs.step([0])
-        changed = r"another observation space than before: expected .*\(5,\).*found .*\(6,\)"
-        with pytest.raises(RuntimeError, match=changed):
+        envs.envs[1].step = lambda action: None
+        with pytest.raises(TypeError, match="environment 1: step must return"):
+            envs.step([0, 0])
+        with pytest.raises(error, match=text):
             envs.reset()
+
+
+def test_nothing_is_kept_of_the_former_environment_when_it_is_built_again() -> None:
+    class Own(Ledger):
+        """Has spaces of its own, as most environments have."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            shared = Ledger.observation_space
+            self.observation_space = spaces.Box(shared.low, shared.high, dtype=shared.dtype)
+
+    envs_made: list[Any] = []
+    spaces_made: list[Any] = []
+
+    def make() -> Any:
+        gc.collect()
+        assert not any(one() for one in envs_made)
+        # That of the former environment is compared with that of the next.
+        assert sum(one() is not None for one in spaces_made) <= 1
+        env = Own()
+        envs_made.append(weakref.ref(env))
+        spaces_made.append(weakref.ref(env.observation_space))
+        return env
+
+    with SyncVectorEnv([Ledger, make]) as envs:
+        for _ in range(4):
+            envs.reset(seed=0)
+            assert envs._backend.group.rebuild([1]) == {1: None}
+    assert len(envs_made) == 5
 
 
 def test_a_vector_env_among_others_is_built_again_alone() -> None:

@@ -134,9 +134,6 @@ class Backend(Protocol):
         text = "{:envs} were not built again within start_timeout ({} s): reset() tries again{}"
         return StepTimeoutError(Message(text, rows, f"{limit:g}", where), rows, stack=stack)
 
-    def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
-        """Restart a worker with other factories from now on, given by the first rows of theirs."""
-
     def memory(self, worker: int) -> int | None:
         """Return a worker's own proportional memory, in bytes; None if it cannot be read."""
         return None

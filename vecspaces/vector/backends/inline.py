@@ -109,9 +109,6 @@ class InlineBackend(Backend):
             self.replies, self._found = deque(replies), None
         return self.replies
 
-    def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
-        """Do nothing: the group has noted them, and no process is restarted."""
-
     def end(self, worker: int) -> None:
         """Do nothing: no environment of the caller's process is ended."""
 

@@ -9,12 +9,9 @@ import warnings
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
-from vecspaces.vector.agents import first_rows
 from vecspaces.vector.backends.backend import Backend, Planner
 from vecspaces.vector.backends.bounded_wait import wait_once
 from vecspaces.vector.backends.slowness import SlowWatch
@@ -26,7 +23,6 @@ from vecspaces.vector.exchange.infos import Part, from_plain
 from vecspaces.vector.exchange.messages import Op, Reply, Restart, make_reply, make_written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
-from vecspaces.vector.utils import CloudpickleWrapper
 
 _BUILT, _DONE, _PART = Op.BUILT, Op.DONE, Op.PART
 
@@ -34,14 +30,8 @@ _BUILT, _DONE, _PART = Op.BUILT, Op.DONE, Op.PART
 class RemoteBackend(Backend):
     """The base of processes and actors; a subclass is the transport to them."""
 
-    def __init__(
-        self,
-        setups: Sequence[WorkerSetup],
-        slow_warning: float | None,
-        env_fns: list[Callable[[], Any]],
-    ) -> None:
+    def __init__(self, setups: Sequence[WorkerSetup], slow_warning: float | None) -> None:
         self._setups = list(setups)
-        self._env_fns = env_fns  # the caller's, which `note_factories` changes
         self._slow_warning = slow_warning
         self._descriptions: list[GroupDescription] = []
         # Pickled once, for every worker, also for those that replace others.
@@ -88,22 +78,6 @@ class RemoteBackend(Backend):
     @abstractmethod
     def _end_all(self, unanswered: Collection[int], terminate: bool) -> None:
         """End every worker, and free what it holds; can be repeated."""
-
-    def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
-        """Restart a worker with other factories from now on, given by the first rows of theirs."""
-        setup, counts = self._setups[worker], self._descriptions[worker].counts
-        own = setup.env_fns()
-        for number, first in enumerate(first_rows(counts)):
-            row = self.slices[worker].start + first
-            own[number] = env_fns.get(row, own[number])
-        make: Callable[[], list[Callable[[], Any]]] = partial(list, own)
-        changed = replace(setup, env_fns=CloudpickleWrapper(make))
-        of_user = slice(setup.first, setup.first + setup.count)
-        if len(own) < setup.count:  # an actor with processes has one factory for all of them
-            self._setups[worker] = changed
-            return
-        # Between plain assignments, Python runs no signal handler.
-        self._setups[worker], self._env_fns[of_user] = changed, own
 
     # ------------------------------------------------------------------ starting
 

@@ -30,7 +30,7 @@ class Op(IntEnum):
     SET_ATTR = 7
     STATS = 8
     CLOSE = 9
-    REPLACE = 10
+    REBUILD = 10
     GIVE_UP = 11
     # worker to caller
     BUILT = 16

@@ -10,16 +10,15 @@ from __future__ import annotations
 import dataclasses
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from vecspaces.checks import RAISED
-from vecspaces.log import log
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure, name_envs
+from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure
 from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.exchange.messages import Op, Restart, Starts, Written, make_written
 from vecspaces.vector.exchange.stats import EnvTimings, Timings
@@ -47,9 +46,8 @@ class EnvGroup:
 
     Every method converts exceptions of environments and factories to `Failure`, and raises nothing
     else for them. Each factory is called once, here; `first` is the index of the first one in the
-    vector env. `replace` changes `env_fns`, which in the caller's process are those of the vector
-    env. `note_building` is called with the index of each factory before the factory, and with -1 at
-    the end.
+    vector env. `note_building` is called with the index of each factory before the factory, and
+    with -1 at the end.
     """
 
     _Timings: ClassVar[type[Timings]] = Timings
@@ -183,7 +181,7 @@ class EnvGroup:
     def execute(self, op: Op, slot: int, payload: Any) -> Any:
         """Execute a command, in every backend; raise `Failure`.
 
-        It returns `Written` for steps and resets, the results by row for `CALL` and `REPLACE`, the
+        It returns `Written` for steps and resets, the results by row for `CALL` and `REBUILD`, the
         counters for `STATS` if no memory is shared, otherwise None.
         """
         if op is _STEP:
@@ -201,8 +199,8 @@ class EnvGroup:
             return self.call(*payload)
         if op is Op.SET_ATTR:
             return self.set_attr(*payload)
-        if op is Op.REPLACE:
-            return self.replace(payload)
+        if op is Op.REBUILD:
+            return self.rebuild(payload)
         if op is Op.STATS:
             return self.flush_timings()
         raise ValueError(f"{op!r} is no command for a group")
@@ -343,61 +341,48 @@ class EnvGroup:
         Those are the `broken` ones, and the rows among `begun` that failed in a stream: the caller
         may have sent the reset before it received the failure.
         """
-        wanted = self._failed.intersection(begun).union(broken)
-        rebuilt = self._build_chosen(dict.fromkeys(wanted), logs=False) if wanted else ()
+        rebuilt = self._build_chosen(self._failed.intersection(begun).union(broken))
         return [(rows, failure) for rows, failure in rebuilt if failure is not None]
 
-    def replace(self, env_fns: Mapping[int, Callable[[], Any] | None]) -> dict[int, Failure | None]:
-        """Build other environments, given by their first rows; return the failures by row.
-
-        None means the former factory. After a failure, the former factory stays, and the next reset
-        calls it.
-        """
-        results: dict[int, Failure | None] = {}
+    def rebuild(self, rows: Sequence[int]) -> dict[int, Failure | None]:
+        """Build the environments of some rows again; return the failures by row."""
         try:
-            for rows, failure in self._build_chosen(env_fns, logs=True):
-                if failure is not None:
-                    failure.adding("the next reset of it builds the former environment again")
-                results.update(dict.fromkeys(rows, failure))
+            rebuilt = self._build_chosen({*rows})
         finally:
             self._progress[0] = -1
-        return results
+        return {row: failure for together, failure in rebuilt for row in together}
 
-    def _build_chosen(
-        self, env_fns: Mapping[int, Callable[[], Any] | None], logs: bool
-    ) -> Iterator[tuple[list[int], Failure | None]]:
-        """Build the environments of some rows again; yield the rows of each, and its failure."""
-        ats = itertools.count()
-        for member in self._members:
+    def _build_chosen(self, chosen: set[int]) -> list[tuple[list[int], Failure | None]]:
+        """Build the environments of some rows again; return the rows of each, and its failure."""
+        rebuilt: list[tuple[list[int], Failure | None]] = []
+        at = 0
+        for member in self._members if chosen else ():
             for number, rows in enumerate(member.whole(member.rows)):
-                at = next(ats)
-                if not env_fns.keys().isdisjoint(rows):
-                    env_fn = env_fns.get(rows[0]) or self._env_fns[at]
-                    yield rows, self._build_again(at, member, number, rows, env_fn, logs)
+                if not chosen.isdisjoint(rows):
+                    rebuilt.append((rows, self._build_again(at, member, number, rows)))
+                at += 1
+        return rebuilt
 
-    def _build_again(
-        self, at: int, member: Member, number: int, rows: list[int], env_fn: Any, logs: bool
-    ) -> Failure | None:
-        """Close an environment, then build another: there may be no memory for two."""
+    def _build_again(self, at: int, member: Member, number: int, rows: list[int]) -> Failure | None:
+        """Close an environment, then build it again: there may be no memory for two.
+
+        An exception of `close` would hide the error that broke the environment.
+        """
         self._progress[0] = rows[0]
         self._failed.update(rows)  # until it is built, even if an interrupt comes
         former = member.built[number]
-        failure = close_all([former], rows[0])
-        # Only of an environment that works: that of a broken one would hide its first error.
-        if failure is not None and logs:
-            log.warning("%s: raised while it was closed: %s", name_envs(rows), failure.last_line)
+        close_all([former], rows[0])
         former = dataclasses.replace(former, env=None)
         member.replace(number, former)
         gc.collect()
         try:
             index = self._first + at
-            built = self._build(env_fn, index)
+            built = self._build(self._env_fns[at], index)
             self._check_new(built.env, index)
             change = built.change_since(former)
             if change is not None:
                 close_all([built], rows[0])
                 raise RuntimeError(change)
-            self._env_fns[at] = env_fn  # first, so that it is built again after an interrupt
             member.replace(number, built)
             self._failed.difference_update(rows)
         except BaseException as error:

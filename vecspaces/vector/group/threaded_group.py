@@ -44,7 +44,7 @@ _END_SECONDS, _UNDO_SECONDS = 0.2, 1.0
 # Instead of a thread: the row has a command, and its thread is busy with another row.
 _QUEUED = -1
 # The commands to single rows, which can be given up.
-_OF_ROWS = (Op.STEP_ROWS, Op.CALL, Op.REPLACE)
+_OF_ROWS = (Op.STEP_ROWS, Op.CALL, Op.REBUILD)
 
 
 class Task:
@@ -83,7 +83,7 @@ class _EnvInThread(EnvGroup):
     def __init__(self, whole: ThreadedGroup, at: int, built: Built, thread: EnvThread) -> None:
         # Weak, so that a group that is collected ends its threads at once.
         self._whole: ThreadedGroup = weakref.proxy(whole)
-        self._at, self._built, self.thread = at, built, thread
+        self._built, self.thread = built, thread
         env_fn, number = whole._env_fns[at], whole._first + at
         super().__init__([env_fn], whole._mode, number, validate=whole._validate)
 
@@ -109,7 +109,6 @@ class _EnvInThread(EnvGroup):
         self.thread.enter()  # closing the former environment may also take long
         failure = super()._build_again(*arguments)
         self.thread.leave()
-        self._whole._env_fns[self._at] = self._env_fns[0]
         return failure
 
     def _build(self, env_fn: Callable[[], Any], number: int) -> Built:
@@ -309,8 +308,8 @@ class ThreadedGroup(EnvGroup):
         """Divide the payload of a command into those of its environments."""
         if op is Op.STEP:
             return [(env, None) for env in self._envs]
-        if op is Op.REPLACE:
-            return [(self._env_of[row], {row: env_fn}) for row, env_fn in payload.items()]
+        if op is Op.REBUILD:
+            return self._envs_of(payload)
         if op is Op.CALL:
             call, rows = payload
             return [(env, (call, part)) for env, part in self._envs_of(rows)]

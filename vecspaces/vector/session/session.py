@@ -26,11 +26,10 @@ from vecspaces.errors import (
     SlowEnvironmentWarning,
     StepTimeoutError,
 )
-from vecspaces.log import log
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import Failure, Message, died, name_envs, waited
+from vecspaces.vector.exchange.failures import Failure, Message, died, waited
 from vecspaces.vector.exchange.infos import Part, as_columns, find_endless, snapshot, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply, Starts, Written
 from vecspaces.vector.exchange.stats import COMPUTING, OUTSIDE
@@ -59,7 +58,7 @@ class Session:
         results: By worker, the payload of its reply to the last command.
         returned: The results of calls of single rows, or their `Failure`, until they are taken.
         broken: Rows that failed and must be built again, with their failures.
-        replaced: Rows whose environment was replaced, or is being replaced, and was not reset yet.
+        replaced: Rows whose worker was replaced for a reset that may not have been sent.
         finished: The rows whose episode ended in their last step; shape `(num_envs,)`. In NEXT_STEP
             mode, steps of all rows are only noted if actions are checked.
         gone: The rows of agents whose next action is not used; shape `(num_envs,)`.
@@ -136,8 +135,9 @@ class Session:
         if self.replaced and sends and not begins:
             new = [row for row in rows if row in self.replaced]
             if new:
-                text = "{}: replace_envs, or a reset that was interrupted, built {:envs} anew: "
-                text += "reset or send_reset first"
+                text = (
+                    "{}: a reset that was interrupted built {:envs} anew: reset or send_reset first"
+                )
                 raise ResetNeededError(Message(text, name, new))
         if broken and not begins:
             failed = [row for row in rows if row in broken]
@@ -155,22 +155,6 @@ class Session:
         if np.any(known):
             self.gone[at] = np.where(known, ~infos["alive"], self.gone[at])
             self.finished[at] = np.where(known, infos["episode_over"], self.finished[at])
-
-    def _note_replaced(self, worker: int, results: Mapping[int, Failure | None]) -> None:
-        """Note which rows have other environments, and which failed and are built as before."""
-        failures = {row: failure for row, failure in results.items() if failure is not None}
-        env_fns = self._payloads[worker].items()
-        built = {row: env_fn for row, env_fn in env_fns if row not in failures}
-        self._backend.note_factories(worker, built)
-        others = results.keys() - failures
-        for row in others:
-            self.broken.pop(row, None)
-        self.broken.update(failures)
-        self.replaced = (self.replaced | others) - failures.keys()
-        # A first observation of a former environment cannot be received any more.
-        self.queue.ready, self.queue.fresh = self.queue.without(results)
-        if others:
-            log.info("%s: replaced by replace_envs", name_envs(sorted(others)))
 
     def disown(self) -> None:
         """In a process that was forked from the caller's: allow only `close`."""
@@ -596,8 +580,6 @@ class Session:
             payload = self.recycling.join_last(worker, payload)
         if self.workers.lost and payload and op is _STEP:
             self._show_known(self._slot, self.ring.current, payload)
-        elif payload and op is Op.REPLACE:
-            self._note_replaced(worker, payload)
         return payload
 
     def _receive(self, reply: Reply) -> None:
@@ -746,7 +728,7 @@ class Session:
         if isinstance(payload, Failure):
             payload.env_ids = (row,)  # that of a worker names all of its rows
         result = payload if isinstance(payload, Failure) else payload[row]
-        if op is not Op.REPLACE:
+        if op is not Op.REBUILD:
             self.returned[row] = result
         elif result is None:
             self.broken.pop(row, None)
@@ -758,7 +740,7 @@ class Session:
     def give_up(self, row: int, error: StepTimeoutError, until: Deadline = NEVER) -> bool:
         """Let a late row fail with an error, and get a new thread; False: it has no thread.
 
-        It answers like any other row; `send_reset` or `REPLACE` then builds it again. A worker that
+        It answers like any other row; `send_reset` or `REBUILD` then builds it again. A worker that
         does not answer `until` then cannot give it up, and must be ended.
         """
         if self._backend.buffers.busy is None:
@@ -828,8 +810,6 @@ class Session:
     def _raise_failure(self) -> NoReturn:
         """Raise the failure of the lowest environment, and record which are broken."""
         failures = sorted(self.wait.failures, key=lambda failure: failure.env_ids[:1])
-        if self.wait.op is Op.REPLACE:  # their later answers would not be noted
-            self.workers.gone |= self.wait.owing
         if self.state.pending == "call" and not self.workers.gone:
             # An exception in a method breaks nothing, and late replies of others will be dropped.
             self._move(self._after_call())

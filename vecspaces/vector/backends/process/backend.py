@@ -172,7 +172,7 @@ class ProcessBackend(RemoteBackend):
             surroundings=surroundings,
             concurrent_envs=concurrent_envs,
         )
-        super().__init__(setups, slow_warning, env_fns)
+        super().__init__(setups, slow_warning)
         self._handles: list[Handle] = []
         # The descriptor that all workers get, of the arena's file, if it has one.
         self._shared: tuple[int, ...] = ()

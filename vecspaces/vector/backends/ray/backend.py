@@ -15,7 +15,7 @@ import math
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -53,13 +53,12 @@ class RayBackend(RemoteBackend):
     def __init__(
         self,
         setups: Sequence[WorkerSetup],
-        env_fns: list[Callable[[], Any]],
         connection: Connection,
         resources: Mapping[str, float],
         placement: str,
         slow_warning: float | None = None,
     ) -> None:
-        super().__init__(setups, slow_warning, env_fns)
+        super().__init__(setups, slow_warning)
         self._connection = connection
         self._ray = connection.ray
         self._resources = resources
