@@ -208,13 +208,14 @@ def restart_after_crash(axes: Any) -> None:
 def long_run(axes: Any) -> None:
     """Draw the table that all workers read, and where the episodes of each task begin."""
     example = importlib.import_module("long_run")
-    table = example.SharedArray(np.add.outer(*[np.sin(np.arange(2_000) / 90)] * 2))
-    axes.imshow(table.array[::20, ::20], extent=(0, 2_000, 2_000, 0), cmap="gray")
-    with make_vec(example.Hike, 8, backend="sync", env_kwargs={"heights": table}) as envs:
-        for task in range(8):
-            envs.replace_envs(None, [partial(example.Hike, table, task)] * 8)
-            places, _ = envs.reset(seed=task)
-            axes.plot(places[:, 1], places[:, 0], ".", label=f"task {task}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "heights.npy"
+        example.write_map(path)
+        axes.imshow(np.load(path)[::20, ::20], extent=(0, 2_000, 2_000, 0), cmap="gray")
+        with make_vec(example.Hike, 8, backend="sync", env_kwargs={"path": path}) as envs:
+            for task in range(8):
+                places, _ = envs.reset(seed=task, options={"task": task})
+                axes.plot(places[:, 1], places[:, 0], ".", label=f"task {task}")
     axes.set(xticks=[], yticks=[])
     axes.legend(frameon=False, fontsize=10, loc="center left", bbox_to_anchor=(1, 0.5))
 

@@ -21,7 +21,6 @@ LAYERS = (
     ("spaces",),
     ("env", "interop"),
     ("memory",),
-    ("shared_array",),
     ("layout",),
     ("vector.autoreset", "vector.vector_env", "vector.agents", "vector.utils"),
     ("vector.exchange",),

@@ -18,7 +18,7 @@ from vecspaces.vector.options import MakeOptions
 
 PUBLIC = {
     "vecspaces": {
-        "Env", "Episode", "Evaluation", "SharedArray", "Space", "__version__", "collect", "envs",
+        "Env", "Episode", "Evaluation", "Space", "__version__", "collect", "envs",
         "errors", "evaluate", "make_vec", "sample_actions", "spaces", "vector", "wrappers",
     },
     "vecspaces.aio": {"Pool", "PoolEnv", "PoolStats"},

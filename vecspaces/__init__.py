@@ -7,7 +7,6 @@ from vecspaces.env import Env
 from vecspaces.evaluation import Episode, Evaluation, collect, evaluate
 from vecspaces.make import make_vec
 from vecspaces.sampling import sample_actions
-from vecspaces.shared_array import SharedArray
 from vecspaces.spaces import Space
 
 __version__ = "0.3.0"
@@ -16,7 +15,6 @@ __all__ = [
     "Env",
     "Episode",
     "Evaluation",
-    "SharedArray",
     "Space",
     "__version__",
     "collect",

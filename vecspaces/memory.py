@@ -70,35 +70,28 @@ class Arena:
         return cls.attach(fd, nbytes)
 
     @classmethod
-    def attach(cls, handle: int | str, nbytes: int, *, writable: bool = True) -> Arena:
+    def attach(cls, handle: int | str, nbytes: int) -> Arena:
         """Map the block of another process, given its `handle` and `nbytes`.
 
         The new arena owns the descriptor from here on, and closes it even if this call fails.
         """
         nbytes = _checked_size(nbytes)
         length = max(nbytes, 1)  # an empty mapping is no mapping
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         if isinstance(handle, int):
             try:
                 os.set_inheritable(handle, False)  # one that was received is inherited by `exec`
-                mapping = mmap.mmap(handle, length, access=access, **_KEEPS_NO_DESCRIPTOR)
+                mapping = mmap.mmap(handle, length, **_KEEPS_NO_DESCRIPTOR)
             except BaseException:
                 os.close(handle)
                 raise
         elif sys.platform == "win32":
-            mapping = mmap.mmap(-1, length, tagname=handle, access=access)
+            mapping = mmap.mmap(-1, length, tagname=handle)
         else:
             raise TypeError(f"handle: expected a file descriptor, found {handle!r}")
         arena = cls.__new__(cls)
         descriptors = [-1, handle] if isinstance(handle, int) else []
         arena._own(np.frombuffer(mapping, np.uint8, nbytes), handle, descriptors)
         return arena
-
-    def read_only(self) -> Arena:
-        """Map a shared block again, read-only."""
-        handle: Any = self._handle
-        own = os.dup(handle) if isinstance(handle, int) else handle
-        return Arena.attach(own, self._nbytes, writable=False)
 
     @property
     def nbytes(self) -> int:

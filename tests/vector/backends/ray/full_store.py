@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from tests.vector.backends.ray.clusters import HEAD, actor_of
-from vecspaces import Env, SharedArray, spaces
+from vecspaces import Env, spaces
 from vecspaces.errors import ResetNeededError, WorkerError
 from vecspaces.vector import RayVectorEnv
 from vecspaces.vector.backends.ray.cluster import full_store_errors
@@ -28,7 +27,7 @@ class Large(Env[Any, Any]):
     observation_space = spaces.MultiBinary(20 * MEGABYTE)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, table: SharedArray | None = None) -> None:
+    def __init__(self) -> None:
         self._observation = np.zeros(20 * MEGABYTE, np.int8)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -81,13 +80,6 @@ def main() -> None:
     try:
         for where in ("here", "there"):
             run(where)
-        table = SharedArray(np.zeros(100 * MEGABYTE, np.uint8))
-        try:
-            RayVectorEnv(
-                [partial(Large, table)], resources_per_worker={"num_cpus": 0, "there": 1}
-            ).close()
-        except MemoryError as error:
-            print("table", str(error))
     finally:
         ray.shutdown()
         cluster.shutdown()

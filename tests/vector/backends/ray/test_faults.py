@@ -300,8 +300,6 @@ def test_a_full_object_store_is_named_and_breaks_no_actor() -> None:
         assert line.startswith(f"{where} worker 0 on node ")
         assert f"what step returned in the object store of {whose} node" in line
         assert "give Ray more object_store_memory, free disk space, or return less" in line
-    said = "table a SharedArray of 100,000,000 bytes does not fit into the object store"
-    assert done.stdout.splitlines()[-1].startswith(said)
 
 
 # ---------------------------------------------------------------------- the end

@@ -8,7 +8,6 @@ from typing import Any
 import cloudpickle
 
 from vecspaces.interop import require_extra
-from vecspaces.shared_array import beside
 from vecspaces.vector.backends.backend import pack_part, pack_result
 from vecspaces.vector.backends.ray.cluster import name_node
 from vecspaces.vector.backends.worker_setup import WorkerSetup
@@ -33,11 +32,10 @@ class GroupActor:
         """Return the node of the actor; the first call of every actor."""
         return Op.DONE, None, name_node(require_extra("ray", "ray"))
 
-    def build(self, packed: bytes, factories: range, *arrays: Any) -> Answer:
+    def build(self, packed: bytes, factories: range) -> Answer:
         """Build the environments, and describe them."""
         try:
-            with beside([*arrays]):
-                setup: WorkerSetup = pickle.loads(packed)
+            setup: WorkerSetup = pickle.loads(packed)
             self._index, self._group = setup.index, setup.build()
             return Op.BUILT, cloudpickle.dumps(self._group.describe()), None
         except BaseException as error:
@@ -56,7 +54,7 @@ class GroupActor:
                 return Op.FAILED, cloudpickle.dumps(failure), None
         return Op.BOUND, None, None
 
-    def execute(self, number: int, slot: int, packed: bytes, *arrays: Any) -> Answer:
+    def execute(self, number: int, slot: int, packed: bytes) -> Answer:
         """Execute a command; return its reply and the written rows."""
         op = Op(number)
         group = self._group
@@ -64,8 +62,7 @@ class GroupActor:
             return Op.DONE, None, None
         rows = range(group.low, group.high)
         try:
-            with beside([*arrays]):
-                payload, actions = pickle.loads(packed)
+            payload, actions = pickle.loads(packed)
             if actions is not None:
                 self._buffers.actions.load(group.low, group.high, actions)
             result = group.execute(op, slot, payload)

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
-from vecspaces.shared_array import beside
 from vecspaces.vector.backends.ray.actor import GroupActor
 from vecspaces.vector.backends.ray.cluster import Connection, Reservation, full_store_errors
 from vecspaces.vector.backends.remote import RemoteBackend
@@ -86,16 +85,8 @@ class RayBackend(RemoteBackend):
         self._nodes[worker] = ""
         setup = self._setups[worker]
         self._request(_Request(worker, None, "here"))
-        packed, *arrays = self._pack(setup)
-        build = packed, setup.factories, *arrays
+        build = cloudpickle.dumps(setup), setup.factories
         self._request(_Request(worker, Op.BUILD, "build", build))
-
-    def _pack(self, value: Any) -> list[Any]:
-        """Pickle a message to an actor; shared arrays follow as references to the object store."""
-        arrays: list[Any] = []
-        with beside(arrays):
-            packed = cloudpickle.dumps(value)
-        return [packed, *map(self._connection.store, arrays)]
 
     def _make_buffers(self, plan: BufferPlan) -> Buffers:
         self._packed_plan = cloudpickle.dumps(plan)
@@ -167,10 +158,10 @@ class RayBackend(RemoteBackend):
             # Pickled here, so that a failure to unpickle names its environment, and because Ray
             # takes three times as long for arguments other than bytes and numbers.
             try:
-                packed = self._pack((payload, actions))
+                packed = cloudpickle.dumps((payload, actions))
             except Exception as error:
                 raise CannotSend(error) from None
-            command = int(op), slot, *packed
+            command = int(op), slot, packed
             requests.append(_Request(worker, op, "execute", command, seq, slot))
         for request in requests:
             self._request(request)

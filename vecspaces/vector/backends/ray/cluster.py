@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
-
-import numpy as np
+from typing import Any
 
 from vecspaces.interop import require_extra
-from vecspaces.shared_array import SharedArray
 
 PLACEMENTS = ("spread", "pack")
 
@@ -28,8 +24,6 @@ class Connection:
     """
 
     _users = 0
-    # By array, its cluster, and the reference to it there.
-    _stored: ClassVar[WeakKeyDictionary[SharedArray, tuple[Any, Any]]] = WeakKeyDictionary()
 
     def __init__(self, address: str | None) -> None:
         self.ray = require_extra("ray", "ray")
@@ -68,23 +62,6 @@ class Connection:
             )
             for node in nodes
         )
-
-    def store(self, shared: SharedArray) -> Any:
-        """Put an array into the object store, once for all vector envs, for as long as it lives."""
-        context = self.ray.get_runtime_context()
-        cluster = context.get_node_id(), context.get_job_id()
-        found, reference = self._stored.get(shared, (None, None))
-        if found != cluster:
-            try:
-                reference = self.ray.put(shared.array.reshape(-1).view(np.uint8))
-            except full_store_errors(self.ray) as error:
-                raise MemoryError(
-                    f"a SharedArray of {shared.array.nbytes:,} bytes does not fit into the object "
-                    "store of the caller's node, nor on its disk: give Ray more "
-                    "object_store_memory, free disk space, or delete other SharedArrays"
-                ) from error
-            self._stored[shared] = cluster, reference
-        return reference
 
     def close(self) -> None:
         """Leave the cluster; a second call does nothing."""
