@@ -47,7 +47,7 @@ def check_seconds(name: str, value: Any, *, zero: bool = False) -> float:
 
 
 def show_value(value: Any) -> str:
-    """Describe any object in a few words, such as `'abc' of type str`; never raises."""
+    """Describe any object briefly, such as `'abc' of type str`; never raises."""
     if value is None:
         return "None"
     if isinstance(value, np.ndarray):

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,7 @@ from tests.vector.bounds import (
 from vecspaces import Env, spaces
 from vecspaces.errors import SlowEnvironmentWarning, StepTimeoutError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.backends.process.stacks import environment_stack
 from vecspaces.vector.backends.slowness import SlowWatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux alone")
@@ -190,15 +192,14 @@ def test_c_code_that_holds_the_lock_has_no_stack_and_delays_no_wait() -> None:
         assert min(lengths) < 0.15
 
 
-def test_names_of_files_are_shown_as_they_are() -> None:
+def test_environment_stack_shows_names_of_files_as_they_are(tmp_path: Path) -> None:
     name = 'odd\\x \\N{x} é \U0001f600 ".py'
-
-    def sleep() -> None:
-        exec(compile("import time\ntime.sleep(1000)", name, "exec"), {})
-
-    with make(sleep) as envs:
-        get_stuck(envs)
-        assert str(wait_for_stack(envs.step_wait)).endswith(f'File "{name}", line 2, in <module>')
+    with open(tmp_path / "stacks", "w+") as file:
+        frame = "faulthandler.dump_traceback(file)"
+        exec(compile(frame, name, "exec"), {"faulthandler": faulthandler, "file": file})
+        file.seek(0)
+        stack = environment_stack(file.read(), threading.get_ident())
+    assert f'File "{name}", line 1, in <module>' in str(stack)
 
 
 def test_an_environment_that_is_a_vector_env_has_no_stack_of_its_own() -> None:

@@ -24,7 +24,7 @@ class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an
 
     Args:
         expected: What fits the place.
-        found: The value, in a few words.
+        found: The value, described briefly.
         path: The path of the place in the nested value.
         row: The environment's row, or the position in a batch, if it is known.
         name: The name of the value; None: the message begins with the row.

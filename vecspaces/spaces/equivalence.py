@@ -1,4 +1,4 @@
-"""Comparison of spaces: the first difference in words, and which spaces can share a batch."""
+"""Comparison of spaces: the first difference as text, and which spaces can share a batch."""
 
 from __future__ import annotations
 

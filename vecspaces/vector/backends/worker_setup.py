@@ -114,7 +114,7 @@ def plan_workers(
     """Divide the factories into slices, one per worker; `by_value`: for a new interpreter."""
     # The state is only read, so that the caller's own random numbers do not change.
     state = hashlib.sha256(pickle.dumps((random.getstate(), np.random.get_state()))).digest()
-    words = np.frombuffer(state, dtype=np.uint32).tolist()
+    entropy = np.frombuffer(state, dtype=np.uint32).tolist()
     registrations = pack_registrations() if by_value else b""
     cores = count_usable_cores()
     return [
@@ -125,7 +125,7 @@ def plan_workers(
             CloudpickleWrapper(functools.partial(list, env_fns[part.start : part.stop])),
             autoreset_mode,
             threads,
-            (*words, index, 0),
+            (*entropy, index, 0),
             registrations,
             # One core remains for the caller.
             num_workers <= cores and index + 1 < cores,

@@ -25,7 +25,7 @@ class _Loss(NamedTuple):
 
     loss: Death | StepTimeoutError
     when: float  # time.monotonic()
-    did: str  # what happened to the worker, in two words
+    did: str  # what happened to the worker
     what: Message  # the whole message
 
 

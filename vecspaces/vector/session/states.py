@@ -50,7 +50,7 @@ class State(NamedTuple):
         return not self.pending or (self.pending == "send" and call != "step")
 
     def describe(self) -> str:
-        """Describe the state in a few words."""
+        """Describe the state briefly."""
         if self.closed:
             return "closed"
         if self.broken:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import re
@@ -270,20 +269,6 @@ def test_a_vector_env_that_failed_to_be_made_leaves_no_warning(tmp_path: Path) -
         warnings.simplefilter("error", ResourceWarning)
         make(tmp_path, "exception", "build")
     gc.collect()
-
-
-def test_a_forked_child_of_the_caller_does_not_end_its_workers(tmp_path: Path) -> None:
-    envs = make(tmp_path)
-    envs.reset()
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            del envs
-            gc.collect()
-        os._exit(0)
-    os.waitpid(child, 0)
-    envs.step(ACTIONS)
-    envs.close()
 
 
 # ---------------------------------------------------------------------- while a call runs

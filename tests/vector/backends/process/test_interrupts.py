@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import os
 import signal
 import sys
@@ -109,21 +108,6 @@ def test_a_native_librarys_handler_stays(do: Callable[[], Any]) -> None:
         assert seen == [signal.SIGINT]
     finally:
         libc.signal(signal.SIGINT, before)
-
-
-@pytest.mark.parametrize("do", [make_and_close, count_usable_cores])
-def test_a_faulthandler_stays_registered(do: Callable[[], Any], tmp_path: Any) -> None:
-    before = signal.signal(signal.SIGUSR1, lambda *_: None)  # which `getsignal` goes on to return
-    with open(tmp_path / "stacks", "w+") as stacks:
-        faulthandler.register(signal.SIGUSR1, file=stacks)
-        try:
-            do()
-            os.kill(os.getpid(), signal.SIGUSR1)
-            stacks.seek(0)
-            assert "test_a_faulthandler_stays_registered" in stacks.read()
-        finally:
-            faulthandler.unregister(signal.SIGUSR1)
-            signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("interrupts", [False, True])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
+import struct
 import sys
 import threading
 import types
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from tests.crosses import ordinarily
 from tests.envs import Unlike
 from tests.envs.faulty import Unloadable
 from tests.programs import environ, run_python
-from vecspaces import Space, spaces
+from vecspaces import Env, Space, spaces
 from vecspaces.errors import CustomSpaceError
 from vecspaces.layout import Variable, describe
 from vecspaces.vector import AsyncVectorEnv
@@ -307,110 +310,78 @@ def test_workers_have_the_surroundings_of_when_the_vector_env_was_made(
 
 # ---------------------------------------------------------------------- how it stores values
 
-STORES = """
-import logging
-import os
-import struct
-import sys
-from vecspaces import Env, Space, spaces
-from vecspaces.layout import Layout, Variable, describe
-from vecspaces.vector import AsyncVectorEnv
-
 
 class Pair:
-    def __init__(self, first, second):
-        self.first, self.second = first, second
-        if first == 2:  # pickle alone cannot send it
-            self.sum = lambda: first + second
+    """Two numbers, and what pickle alone cannot send."""
 
-    def __eq__(self, other):
-        return type(other) is Pair and (self.first, self.second) == (other.first, other.second)
+    def __init__(self, first: int, second: int) -> None:
+        self.numbers = first, second
+        self.sum = lambda: first + second
 
 
-class Pairs(Space):
-    def contains(self, x):
+class Pairs(Space[Any]):
+    """A space of pairs."""
+
+    def contains(self, x: Any) -> bool:
         return type(x) is Pair
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Pairs)
 
 
-class Names(Pairs):
-    def contains(self, x):
-        return type(x) is str
+class Doubling(Env[Any, Any]):
+    """Doubles the pair of each action, and dies at 13."""
 
-
-class Doubling(Env):
     observation_space = spaces.Dict(pair=Pairs())
     action_space = Pairs()
-    info_space = spaces.Dict(name=Names())
+    info_space = spaces.Dict(pair=Pairs())
 
-    def reset(self, *, seed=None, options=None):
-        return {"pair": Pair(0, 0)}, {"name": "new"}
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return {"pair": Pair(0, 0)}, {"pair": Pair(0, 0)}
 
-    def step(self, action):
-        assert type(action) is Pair, action
-        if action.first == 13:
+    def step(self, action: Any) -> Any:
+        first, second = action.numbers
+        if first == 13:
             os._exit(13)
-        pair = Pair(2 * action.first, 2 * action.second)
-        return {"pair": pair}, 0.0, False, False, {"name": "x" * 300 * action.first}
+        pair = Pair(2 * first, 2 * second)
+        return {"pair": pair}, 0.0, False, False, {"pair": pair}
 
 
-def encode(value):
-    return struct.pack("ii", value.first, value.second)
+@pytest.fixture(params=["registered", "pickled"])
+def storage(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Register how pairs are stored, in this process alone, or leave it to pickle."""
+    if request.param == "registered":
+        node = Variable(
+            lambda pair: struct.pack("ii", *pair.numbers),
+            lambda data: Pair(*struct.unpack("ii", data)),
+            most=8,
+        )
+        describe.register(Pairs, lambda space: node)
+    yield
+    describe.register(Pairs, describe.dispatch(Space))
 
 
-def register():
-    @describe.register(Pairs)
-    def _(space):
-        return Variable(encode, lambda data: Pair(*struct.unpack("ii", data)), most=8)
-
-    @describe.register(Names)
-    def _(space):
-        return Variable(str.encode, lambda data: data.decode(), lambda fill: "")
-
-
-def run(**options):
-    with AsyncVectorEnv([Doubling] * 4, num_workers=1, context=sys.argv[1], **options) as envs:
-        for restarts in (False, True):
-            envs.reset(seed=0)
-            if restarts:
-                infos = envs.step([Pair(13, 0), *[Pair(1, -1)] * 3])[4]
-                assert infos["worker_restarted"].all()
-                envs.step([Pair(2, -2)] * 4)
-            batch, *_, infos = envs.step([Pair(n, -n) for n in range(4)])
-            assert batch["pair"] == tuple(Pair(2 * n, -2 * n) for n in range(4)), batch
-            assert infos["name"].tolist() == ["x" * 300 * n for n in range(4)]
-
-
-if __name__ == "__main__":
-    logging.disable()  # each restart is a line
-    if sys.argv[2] == "registered":
-        register()
-        assert Layout.compile(Pairs()).leaves[0].shape == (16,)
-    shares = sys.argv[3] == "shared"
-    run(on_worker_death="restart", shared_memory=shares, validate=shares)
-    print("done")
-"""
-
-
+@pytest.mark.usefixtures("storage")
 @pytest.mark.parametrize(
-    ("stored", "memory", "method"),
+    ("shares", "method"),
     ordinarily(
-        lambda *cell: cell in (("registered", "shared", "spawn"), ("pickled", "own", "fork")),
-        itertools.product(
-            ["registered", "pickled"], ["shared", "own"], multiprocessing.get_all_start_methods()
-        ),
+        lambda *cell: cell in ((True, "spawn"), (False, "fork")),
+        itertools.product([True, False], multiprocessing.get_all_start_methods()),
     ),
 )
-def test_how_a_program_stores_its_values_reaches_every_worker(
-    stored: str, memory: str, method: str, tmp_path: Path
-) -> None:
-    """Registered below the main guard, so that no worker that imports the program has it."""
-    script = tmp_path / "stores.py"
-    script.write_text(STORES)
-    done = run(script, method, stored, memory)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+def test_how_a_program_stores_values_reaches_every_worker(shares: bool, method: str) -> None:
+    """Also those that replace others."""
+    options: dict[str, Any] = {"on_worker_death": "restart", "shared_memory": shares}
+    with AsyncVectorEnv([Doubling] * 2, num_workers=1, context=method, **options) as envs:
+        envs.reset(seed=0)
+        for lost in (False, True):
+            if lost:
+                infos = envs.step([Pair(13, 0), Pair(1, -1)])[4]
+                assert infos["worker_restarted"].all()
+                envs.step([Pair(2, -2)] * 2)
+            batch, *_, infos = envs.step([Pair(number, -number) for number in (3, 4)])
+            for pairs in (batch["pair"], infos["pair"]):
+                assert [pair.numbers for pair in pairs] == [(6, -6), (8, -8)]
 
 
 class Stored(Space[Any]):
