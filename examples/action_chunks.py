@@ -86,7 +86,7 @@ def play(num_envs: int, plans: int, in_chunks: bool) -> None:
         began, steps, reached = time.perf_counter(), 0, 0
         for _ in range(plans):
             actions = plan(observations)
-            # With single steps, a row whose episode has ended goes on with the rest of its old plan.
+            # With single steps, a row whose episode has ended goes on with its old plan.
             for action in [actions] if in_chunks else actions.swapaxes(0, 1):
                 observations, _, terminations, _, infos = envs.step(action)
                 reached += int(terminations.sum())
