@@ -344,17 +344,3 @@ def test_a_batch_is_checked_before_any_of_it_is_written() -> None:
     with pytest.raises(Mismatch, match=r"row 2: \['b'\]: expected a str"):
         rows.write_batch({"a": [4, 5, 6], "b": ("d", "e", "too long")})
     assert_identical(rows.read(), before)
-
-
-def test_slots_and_layouts_in_one_arena_are_apart() -> None:
-    first = Layout.compile(ROBOT, 2, slots=3)
-    second = Layout.compile(Sequence(Discrete(9)), 2, slots=3, offset=first.size)
-    arena = Arena(first.size + second.size)
-    written = [
-        (rows, [rows.layout.space.sample() for _ in range(2)])
-        for rows in (*first.bind(arena), *second.bind(arena))
-    ]
-    for rows, values in written:
-        rows.writer(0, 2)(values)
-    for rows, values in written:
-        assert_identical(rows.reader(0, 2)(), values)

@@ -104,13 +104,6 @@ def test_limits_survive() -> None:
             assert back.character_list == space.character_list
 
 
-def test_one_number_stands_for_equal_bounds() -> None:
-    description = to_description(Box(0, 255, (84, 84, 4), np.uint8))
-    assert description == {
-        "version": 1, "type": "Box", "shape": [84, 84, 4], "dtype": "uint8", "low": 0, "high": 255,
-    }  # fmt: skip
-
-
 def test_the_fields_of_each_kind_keep_their_order() -> None:
     fields = [
         (Box(0, 1), "shape dtype low high"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.spaces.contract import SpaceContract
 from vecspaces.spaces import Discrete
@@ -44,21 +43,6 @@ class TestDiscrete(SpaceContract):
 
     def make(self, lib: Any) -> Any:
         return lib.Discrete(3, start=5)
-
-
-def test_n_and_start_are_scalars_of_the_dtype() -> None:
-    space = Discrete(5, start=-2, dtype=np.int16)
-    assert type(space.n) is type(space.start) is np.int16
-    assert (space.n, space.start, space.shape, space.dtype) == (5, -2, (), np.dtype("int16"))
-    assert type(Discrete(np.uint8(5)).n) is np.int64
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64])
-def test_samples_have_the_type_of_the_dtype_in_every_mode(dtype: Any) -> None:
-    space = Discrete(3, start=1, dtype=dtype, seed=0)
-    for limit in ({}, {"mask": np.ones(3, i8)}, {"mask": np.zeros(3, i8)}):
-        assert type(space.sample(**limit)) is dtype
-    assert type(space.sample(probability=np.ones(3) / 3)) is dtype
 
 
 def test_a_bool_is_an_int() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
@@ -30,23 +29,6 @@ class TestMultiBinary(SpaceContract):
 
     def make(self, lib: Any) -> Any:
         return lib.MultiBinary(3)
-
-
-@pytest.mark.parametrize(
-    ("n", "kept", "shape"),
-    [
-        (3, 3, (3,)),
-        ([2, 3], (2, 3), (2, 3)),
-        ((2,), (2,), (2,)),
-        (np.array([2, 1]), (2, 1), (2, 1)),
-        ([], (), ()),
-    ],
-)
-def test_n_is_a_length_or_a_shape(n: Any, kept: Any, shape: Any) -> None:
-    space = MultiBinary(n, seed=0)
-    assert (space.n, space.shape, space.dtype) == (kept, shape, np.dtype(i8))
-    assert space.sample().shape == shape and space.sample() in space
-    assert repr(space) == f"MultiBinary({kept})"
 
 
 @given(array=hnp.arrays(hnp.scalar_dtypes().filter(lambda dtype: dtype.kind != "m"), 3))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.spaces.contract import SpaceContract
 from vecspaces.spaces import Text
@@ -75,13 +72,6 @@ def test_a_str_that_lies_about_itself_is_taken_at_its_characters() -> None:
     assert Liar("ab") in Text(3)
     assert Liar("abcd") not in Text(3)
     assert Text(3).explain(Liar("abcd")) is not None
-
-
-@given(text=st.text(min_size=1, max_size=5))
-def test_any_unicode_text_survives_json(text: str) -> None:
-    space = Text(5, charset=frozenset(text))
-    assert text in space
-    assert space.from_jsonable(json.loads(json.dumps(space.to_jsonable([text])))) == [text]
 
 
 def test_copies_share_what_never_changes() -> None:
