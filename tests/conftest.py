@@ -30,13 +30,10 @@ patient = hypothesis.settings(
 )
 # The ordinary run draws the same few examples each time, so that it is short, and fails for what a
 # change did and for nothing else. .ci/full looks for new ones, as does a run with a profile.
-hypothesis.settings.register_profile("default", patient, derandomize=True, max_examples=8)
+hypothesis.settings.register_profile("default", patient, derandomize=True, max_examples=5)
 hypothesis.settings.register_profile("random", patient, print_blob=True)
 hypothesis.settings.register_profile(
     "full", parent=hypothesis.settings.get_profile("random"), max_examples=150
-)
-hypothesis.settings.register_profile(
-    "quick", parent=hypothesis.settings.get_profile("default"), max_examples=5
 )
 
 # What `-m quick` runs: tests of code that needs no processes, one division of the contract, and all
@@ -92,10 +89,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """Choose how many examples Hypothesis draws."""
-    default = "quick" if config.option.markexpr == "quick" else "default"
-    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))
+    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_sessionstart() -> None:
@@ -150,8 +146,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Say what `-n auto` means: tests also wait, and each of these processes starts its own."""
-    return min(2 * count_usable_cores(), 4)
+    """Say what `-n auto` means: tests also wait, but each of these processes collects all."""
+    return min(count_usable_cores() + 1, 4)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,7 +24,8 @@ def ordinarily(chosen: Callable[..., bool], cells: Iterable[tuple[Any, ...]]) ->
 def diagonal(**parameters: Iterable[Any]) -> pytest.MarkDecorator:
     """Parametrize a test with a cross, of which the ordinary run takes a diagonal.
 
-    It has each value of each parameter, since all advance together. The full run has all cells.
+    It has as many cells as the longest parameter has values, and each value of each parameter,
+    since all advance together. The full run has all cells.
 
     Args:
         parameters: The values of each; the keys of a dict are ids.
@@ -33,15 +34,16 @@ def diagonal(**parameters: Iterable[Any]) -> pytest.MarkDecorator:
         [*values.items()] if isinstance(values, Mapping) else [(_id(one), one) for one in values]
         for values in parameters.values()
     ]
-    period = sorted(map(len, sides))[-2]
+    sizes = list(map(len, sides))
+    ordinary = {tuple(number % size for size in sizes) for number in range(max(sizes))}
     cells = []
-    for places in product(*map(range, map(len, sides))):
+    for places in product(*map(range, sizes)):
         chosen = [side[place] for side, place in zip(sides, places, strict=True)]
         ids = [
             name or f"{parameter}{place}"
             for parameter, place, (name, _) in zip(parameters, places, chosen, strict=True)
         ]
-        marks = [pytest.mark.full] if sum(places) % period else []
+        marks = [] if places in ordinary else [pytest.mark.full]
         cells.append(pytest.param(*(value for _, value in chosen), marks=marks, id="-".join(ids)))
     return pytest.mark.parametrize(tuple(parameters), cells)
 

@@ -924,7 +924,7 @@ async def _converse(pool: Pool, number: int, deaths: float) -> str:
 @pytest.mark.parametrize(
     ("concurrent_envs", "deaths", "count"),
     [
-        (1, 0.0, 40),
+        (1, 0.0, 24),
         (4, 0.01, 40),
         pytest.param(1, 0.01, 150, marks=pytest.mark.full),
         pytest.param(4, 0.005, 300, marks=pytest.mark.full),

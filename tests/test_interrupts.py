@@ -291,7 +291,7 @@ def test_after_an_interrupt_other_calls_are_refused_and_a_reset_begins_anew(name
 # The standard library reads source files for a stack: one that is interrupted is closed later.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-@pytest.mark.parametrize("rounds", [6, full(1000)])
+@pytest.mark.parametrize("rounds", [4, full(1000)])
 def test_an_interrupted_restart_goes_on_with_the_next_wait(tmp_path: Path, rounds: int) -> None:
     """Whether it had begun to restart or not, it does then, and frees all of the old worker."""
     actions, longest = np.array([1, 1]), 0.02
@@ -376,7 +376,7 @@ def live(
 @pytest.mark.filterwarnings("ignore:an AsyncVectorEnv was dropped:ResourceWarning")
 @pytest.mark.parametrize(
     ("method", "rounds"),
-    [("fork", 3), full("fork", 200), full("spawn", 20), full("forkserver", 100)],
+    [("fork", 2), full("fork", 200), full("spawn", 20), full("forkserver", 100)],
 )
 @pytest.mark.parametrize("what", ["start", "reset", "close"])
 def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_repeated(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.programs import run_python
+import pytest
+
+from tests.programs import here_or_apart, run_program
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -28,22 +30,14 @@ def test_its_ten_lines_are_the_example() -> None:
     assert len([line for line in lines.splitlines() if line]) <= 10
 
 
-# Runs a script as `python script` does, with a start method as the default.
-PROGRAM = """
-import multiprocessing, runpy, sys
-
-if __name__ == "__main__":
-    script, method = sys.argv[1:]
-    multiprocessing.set_start_method(method)
-    runpy.run_path(script, run_name="__main__")
-"""
-
-
-def test_its_ten_lines_run(tmp_path: Path, start_method: str) -> None:
-    script = ROOT / "examples" / "rollout.py"
-    run = run_python("-c", PROGRAM, script, start_method, cwd=tmp_path)
-    assert re.fullmatch(r"\d+ episodes, observations \(64, 4\) float32\n", run.stdout)
-    assert run.stderr == ""
+@pytest.mark.usefixtures("start_method")
+@here_or_apart({"rollout": True})
+def test_its_ten_lines_run(
+    name: str, apart: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    printed = run_program(ROOT / "examples" / f"{name}.py", apart=apart, folder=tmp_path)
+    assert re.fullmatch(r"\d+ episodes, observations \(64, 4\) float32\n", printed)
+    assert capfd.readouterr().err == ""
 
 
 def test_its_links_into_the_repository_lead_somewhere() -> None:

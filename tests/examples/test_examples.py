@@ -22,7 +22,7 @@ CASES = {
     "dict_observations": ("", "--num-envs 3 --steps 10", "obeyed 100% of the orders"),
     "evaluate": (
         "",
-        "--episodes 20 --num-envs 1 64 --repetitions 2",
+        "--episodes 8 --num-envs 1 4 --repetitions 2",
         "environments  first finished  seeded episodes",
     ),
     "lerobot_dataset": ("lerobot", "--episodes 2", "pendulum: 2 episodes, 400 frames"),

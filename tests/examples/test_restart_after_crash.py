@@ -10,7 +10,7 @@ import pytest
 EXAMPLE = "restart_after_crash"
 
 
-@pytest.mark.parametrize("steps", [1_000, pytest.param(2_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("steps", [400, pytest.param(2_000, marks=pytest.mark.full)])
 def test_lost_steps_are_counted_and_a_seed_repeats_them(
     steps: int, example: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ class TestSync(VectorEnvContract, RefusalContract):
         return SyncVectorEnv(env_fns, **arguments)
 
 
+@pytest.mark.full
 class TestSyncInThreads(VectorEnvContract):
     threads = 3
 
@@ -44,7 +45,6 @@ class TestSyncInThreads(VectorEnvContract):
         return SyncVectorEnv(env_fns, concurrent_envs=self.threads, **arguments)
 
 
-@pytest.mark.full
 class TestSyncInManyThreads(TestSyncInThreads, RefusalContract):
     threads = 99
 

@@ -283,7 +283,8 @@ def test_the_error_the_state_after_it_and_the_end(case: Case, tmp_path: Path, hu
     ("case", "context"),
     ordinarily(
         lambda case, context: (
-            (CLASSES.index(case), context) in ((0, "spawn"), (3, "forkserver"), (7, "forkserver"))
+            (CLASSES.index(case), context)
+            in ((0, "forkserver"), (3, "forkserver"), (7, "forkserver"))
         ),
         itertools.product(CLASSES, ["spawn", "forkserver"]),
     ),

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.adapters.side_by_side import MODES, run
@@ -97,7 +97,6 @@ def test_every_bundled_environment_runs_inside_unchanged(env_id: str) -> None:
 # ---------------------------------------------------------------------- values of all ten spaces
 
 
-@settings(max_examples=16)
 @given(recipe=recipes(max_leaves=3), seed=seeds, are_ours=st.booleans())
 def test_values_lie_in_the_spaces_of_either_side(recipe: Recipe, seed: int, are_ours: bool) -> None:
     assert_values_lie_in_spaces(recipe.build(spaces if are_ours else gymnasium.spaces), seed)

@@ -152,7 +152,7 @@ def info_of(infos: Any, at: int) -> dict[str, Any]:
     ("mode", "step", "shared"),
     ordinarily(
         lambda mode, step, shared: (
-            (step is stream) is (mode is SAME_STEP) and shared is (mode is not DISABLED)
+            (mode, step, shared) in ((SAME_STEP, stream, True), (DISABLED, step_together, False))
         ),
         product(MODES, [step_together, stream], [True, False]),
     ),
@@ -388,13 +388,13 @@ def test_workers_that_are_replaced_together_have_one_time_limit(
 @pytest.mark.parametrize(
     ("deed", "place", "action", "mode"),
     ordinarily(
-        lambda deed, place, action, mode: (
-            (
-                mode is (SAME_STEP if place == "first reset" else NEXT_STEP)
-                and (deed, action) != ("hang", "raise")
-                and (deed, place, action) != ("die", "built", "raise")
+        lambda *cell: (
+            cell
+            in (
+                ("fail", "built", "raise", NEXT_STEP),
+                ("die", "first reset", "restart", SAME_STEP),
+                ("hang", "first reset", "restart", NEXT_STEP),
             )
-            or (deed, place, action, mode) == ("die", "first reset", "restart", NEXT_STEP)
         ),
         [
             (*fault, mode)

@@ -55,7 +55,7 @@ def resident() -> int:
 @pytest.mark.parametrize(
     ("times", "context", "arguments"),
     [
-        (5, "fork", {"copy": False}),
+        (3, "fork", {"copy": False}),
         *(
             pytest.param(*long, marks=pytest.mark.full)
             for long in [

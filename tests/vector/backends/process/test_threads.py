@@ -38,7 +38,7 @@ def cycle(method: str, draw: random.Random) -> None:
 @pytest.mark.parametrize(
     ("method", "threads", "cycles"),
     [
-        ("fork", 4, 3),
+        ("fork", 3, 2),
         *(
             pytest.param(method, threads, cycles, marks=pytest.mark.full)
             for method, cycles in (("fork", 240), ("spawn", 8), ("forkserver", 120))
