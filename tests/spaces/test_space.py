@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Even(Space[int]):
-    """A space of somebody else."""
-
-
 def test_shape_and_dtype_are_normalised() -> None:
     space = Space[Any]([2, np.int64(3)], "f4")
     assert space.shape == (2, 3) and isinstance(space.shape, tuple)
@@ -102,23 +98,3 @@ def test_a_space_that_refers_to_itself_can_be_shown() -> None:
     space = Node()
     space.parent = Tuple([space])
     assert repr(space) == "Node(parent=Tuple(...))"
-
-
-def test_a_deep_copy_follows_reduce() -> None:
-    class Around(Even):
-        def __init__(self, inner: Space[Any], n: int = 0) -> None:
-            super().__init__()
-            self.inner, self.n = inner, n
-
-        def __reduce__(self) -> Any:
-            return Around, (self.inner, self.n + 1), None
-
-    class Named(Even):
-        def __reduce__(self) -> str:
-            return "the_only_one"
-
-    space, only = Around(Discrete(100, seed=0)), Named()
-    twin = copy.deepcopy(space)
-    assert twin.n == 1 and twin.inner is not space.inner
-    assert [twin.inner.sample() for _ in range(3)] == [space.inner.sample() for _ in range(3)]
-    assert copy.deepcopy([only])[0] is only

@@ -8,7 +8,6 @@ a space a container.
 
 from __future__ import annotations
 
-import copy
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -187,26 +186,6 @@ class Space(Generic[T_cov]):
         }
         shown = ", ".join(f"{name}={_show(value)}" for name, value in attributes.items())
         return f"{type(self).__name__}({shown})"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Space[T_cov]:
-        # To save time, generators are copied by a faster function, and read-only arrays that own
-        # their data are shared.
-        for value in self.__dict__.values():
-            if type(value) is np.random.Generator and id(value) not in memo:
-                memo[id(value)] = seeding.copy_generator(value)
-            elif type(value) is np.ndarray and value.base is None and not value.flags.writeable:
-                memo[id(value)] = value
-        reduced: Any = self.__reduce_ex__(4)
-        if isinstance(reduced, str):  # the name of a global object, which is not copied
-            return self
-        make, arguments, *state = reduced
-        if arguments != (type(self),):
-            arguments = copy.deepcopy(arguments, memo)
-        twin: Space[T_cov] = make(*arguments)
-        memo[id(self)] = twin
-        if state and state[0] is not None:
-            twin.__setstate__(copy.deepcopy(state[0], memo))
-        return twin
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         attributes = dict(state)
