@@ -163,9 +163,6 @@ def _convert(space: Any, path: str, direction: _Direction, known: _Known) -> Any
 
 def _make(kind: str, space: Any, path: str, direction: _Direction, known: _Known) -> Any:
     """Make a space of a kind, not seeded, from the arguments of another one."""
-    converted = _copy_box(space) if kind == "Box" and direction.target is our_spaces else None
-    if converted is not None:
-        return converted
     arguments = KINDS[kind]._arguments_of(space)
     map_members(
         KINDS[kind], arguments, path, lambda member, at: _convert(member, at, direction, known)
@@ -180,20 +177,3 @@ def _make(kind: str, space: Any, path: str, direction: _Direction, known: _Known
         converted.bounded_below = space.bounded_below.copy()
         converted.bounded_above = space.bounded_above.copy()
     return converted
-
-
-def _copy_box(space: Any) -> Any:
-    """Convert a Box of Gymnasium without all checks; None if its bounds were changed since.
-
-    There may be thousands of Boxes, if environments have different bounds.
-    """
-    low, high = space.low, space.high
-    # By its name, because a pickle contains a copy of NumPy's own dtype object.
-    dtype, shape = np.dtype(space.dtype.str), space.shape
-    if not (low.dtype == high.dtype == dtype and low.shape == high.shape == shape):
-        return None
-    if np.count_nonzero(low <= high) != low.size:
-        return None
-    return our_spaces.Box.of_bounds(
-        low.astype(dtype), high.astype(dtype), space.bounded_below, space.bounded_above
-    )
