@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -134,26 +133,6 @@ def test_record_makes_a_picture_of_chosen_environments() -> None:
     assert f"{len(frames)} frames in" in result.output
     assert frames.shape[1:] == (200, 602, 3)
     assert frames.max() == 255
-
-
-def test_rendering_is_no_part_of_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vecspaces.wrappers import record_video
-
-    class Clock:
-        now = 0.0
-
-        def perf_counter(self) -> float:
-            return self.now
-
-    def rendered_slowly(*arguments: Any) -> Any:
-        clock.now += 100.0
-        return rendered(*arguments)
-
-    clock, rendered = Clock(), record_video._render
-    monkeypatch.setattr(record_video, "_render", rendered_slowly)
-    monkeypatch.setattr(sys.modules["vecspaces.cli.rollout"], "time", clock)
-    assert as_json(f"{CARTPOLES} --num-envs 2")["seconds"] == 0.0
-    assert clock.now > 2000.0
 
 
 def test_a_recording_that_fails_leaves_no_empty_file(monkeypatch: pytest.MonkeyPatch) -> None:

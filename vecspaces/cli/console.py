@@ -34,13 +34,15 @@ def make_table(title: str, *columns: str, left: int = 1) -> Table:
     return table
 
 
-def make_facts(title: str, facts: Iterable[tuple[str, str]]) -> Table:
-    """Return a table of names and values."""
+def make_facts(title: str, facts: Iterable[tuple[str, Any]]) -> Table:
+    """Return a table of names and values; numbers are formatted, and None is a dash."""
     table = Table(title=title, show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name, value in facts:
-        table.add_row(name, value)
+        form = {int: "{:,}", float: "{:,.2f}"}.get(type(value), "{}")
+        shown = "-" if value is None else form.format(value)
+        table.add_row(name.replace("_per_second", "/s").replace("_", " "), shown)
     return table
 
 

@@ -164,7 +164,10 @@ def evaluate(
                 agents=agents,
             )
         console = output(json_file)
-        console.print(make_facts(f"{result.episodes} episodes of {env}", as_facts(result)))
+        facts = {name: value for name, value in result.as_json().items() if name != "episodes"}
+        if result.retries.any():
+            facts["lost and repeated"] = int(result.retries.sum())
+        console.print(make_facts(f"{result.episodes} episodes of {env}", facts.items()))
         warning = model and doubt(model, result)
         if warning:
             announce(f"vecspaces: warning: {warning}")
@@ -232,23 +235,3 @@ def _record(
                 f"(terminated: {counted[2]}) before: policy or environment depend on more than the "
                 "seed"
             )
-
-
-def as_facts(result: Evaluation) -> list[tuple[str, str]]:
-    """Return names and values for the terminal."""
-    low, high = result.confidence_interval()
-    rows = [
-        ("mean return", f"{result.mean_return:,.2f}"),
-        ("95 % interval", f"{low:,.2f} to {high:,.2f}"),
-        ("standard deviation", f"{result.std_return:,.2f}"),
-        ("median", f"{result.median_return:,.2f}"),
-        ("interquartile mean", f"{result.interquartile_mean:,.2f}"),
-        ("mean length", f"{result.lengths.mean():,.2f}"),
-    ]
-    if result.success_rate is not None:
-        rows.append(("success rate", f"{result.success_rate:.1%}"))
-    rows.append(("steps", f"{result.steps:,}"))
-    rows.append(("seconds", f"{result.seconds:,.2f}"))
-    if result.retries.any():
-        rows.append(("lost and repeated", f"{result.retries.sum():,}"))
-    return rows

@@ -6,7 +6,6 @@ import contextlib
 import math
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
@@ -23,96 +22,10 @@ from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 
 if TYPE_CHECKING:
     from vecspaces.vector import VectorEnv
-    from vecspaces.vector.agents import AgentLayout
     from vecspaces.vector.options import Backend
 
 _STATS_KEY = "vecspaces rollout"  # "episode" may be in the environments' own infos
 _FRAMES = 300  # six seconds of CartPole
-
-
-@dataclass
-class Summary:
-    """Number, mean, minimum and maximum of the values so far, in constant memory."""
-
-    count: int = 0
-    total: float = 0.0
-    min: float = math.inf
-    max: float = -math.inf
-
-    def add(self, values: list[float]) -> None:
-        """Add a list of values, at least one; NumPy's reductions take longer for a few values."""
-        self.count += len(values)
-        self.total += sum(values)
-        self.min = min(self.min, *values)
-        self.max = max(self.max, *values)
-
-    @property
-    def mean(self) -> float:
-        """The mean of the values; NaN if there are none."""
-        return self.total / self.count if self.count else math.nan
-
-
-class _TimedRecorder(RecordVideo[Any, Any]):
-    """Measures the time of recording, which is not counted as time of the rollout."""
-
-    seconds = 0.0
-
-    def _record(self) -> None:
-        began = time.perf_counter()
-        try:
-            super()._record()
-        finally:
-            self.seconds += time.perf_counter() - began
-
-
-@dataclass
-class Statistics:
-    """Speed and episodes of a rollout, always up to date, so that Ctrl-C can show them."""
-
-    env: str
-    backend: str
-    num_envs: int
-    num_workers: int
-    seed: int | None
-    agents: AgentLayout | None = None
-    steps: int = 0
-    seconds: float = 0.0
-    returns: Summary = field(default_factory=Summary)
-    lengths: Summary = field(default_factory=Summary)
-
-    @property
-    def steps_per_second(self) -> float:
-        """Environment steps per second."""
-        return self.steps / self.seconds if self.seconds else 0.0
-
-    def numbers(self) -> dict[str, int | float | None]:
-        """Return speed and episodes; None for statistics of no episodes."""
-        numbers: dict[str, int | float | None] = {
-            "steps": self.steps,
-            "seconds": self.seconds,
-            "steps_per_second": self.steps_per_second,
-            "episodes": self.returns.count,
-        }
-        for name, summary in (("return", self.returns), ("length", self.lengths)):
-            for statistic in ("mean", "min", "max"):
-                value = getattr(summary, statistic)
-                numbers[f"{statistic}_{name}"] = value if math.isfinite(value) else None
-        return numbers
-
-    def as_json(self) -> dict[str, Any]:
-        """Return one flat object for JSON."""
-        own = ("env", "backend", "num_envs", "num_workers", "seed")
-        return {**{name: getattr(self, name) for name in own}, **self.numbers()}
-
-    def as_facts(self) -> list[tuple[str, str]]:
-        """Return names and values for the terminal, with a dash for None."""
-        numbers = {**self.numbers(), "steps_per_second": round(self.steps_per_second)}
-        facts = []
-        for name, value in numbers.items():
-            form = "," if isinstance(value, int) else ",.2f"
-            shown = "-" if value is None else format(value, form)
-            facts.append((name.replace("_per_second", "/s").replace("_", " "), shown))
-        return [*facts, ("workers", f"{self.num_workers} ({self.backend})")]
 
 
 def rollout(
@@ -164,65 +77,83 @@ def rollout(
         env_kwargs=env_kwargs,
         agents=agents,
     )
-    workers = getattr(envs, "num_workers", None) or 0
-    result = Statistics(env, backend, envs.num_envs, workers, seed, agents)
+    settings = {
+        "env": env,
+        "backend": backend,
+        "num_envs": envs.num_envs,
+        "num_workers": getattr(envs, "num_workers", None) or 0,
+        "seed": seed,
+    }
+    played = _Played(agents == "rows")
+    written = ""
     with contextlib.ExitStack() as stack:
-        if record is not None:
-            envs = _record(envs, stack.enter_context(replacing(record)), shown)
+        file = None if record is None else stack.enter_context(replacing(record))
         with Work() as work, envs, progress_bar(steps) as show:
-            _step(envs, result, steps, show)
+            if file is None:
+                played.step(envs, steps, seed, show)
+            else:
+                first = ",".join(map(str, range(min(4, envs.num_envs))))
+                env_ids = options.parse_numbers("--envs", shown or first, 0, envs.num_envs - 1)
+                with RecordVideo(envs, file, env_ids=env_ids, length=_FRAMES) as recorded:
+                    played.step(recorded, steps, seed, show)
+                written = f"{recorded.frames_written} frames in {record}"
     console = output(json_file)
-    console.print(make_facts(f"{result.num_envs} × {env}", result.as_facts()))
-    if isinstance(envs, RecordVideo):
-        console.print(f"{envs.frames_written} frames in {record}", markup=False, soft_wrap=True)
-    work.conclude(console, json_file, result.as_json())
+    facts = [*played.numbers().items(), ("workers", f"{settings['num_workers']} ({backend})")]
+    console.print(make_facts(f"{envs.num_envs} × {env}", facts))
+    if written:
+        console.print(written, markup=False, soft_wrap=True)
+    work.conclude(console, json_file, {**settings, **played.numbers()})
 
 
-def _record(envs: VectorEnv[Any, Any, Any], file: Path, shown: str | None) -> _TimedRecorder:
-    """Wrap a vector env so that its first steps are recorded; close it after an error."""
-    try:
-        env_ids = list(range(min(4, envs.num_envs)))
-        if shown is not None:
-            env_ids = options.parse_numbers("--envs", shown, 0, envs.num_envs - 1)
-        return _TimedRecorder(envs, file, env_ids=env_ids, length=_FRAMES)
-    except BaseException:
-        envs.close()
-        raise
+@dataclass
+class _Played:
+    """Speed and episodes, always up to date, so that Ctrl-C can show them."""
 
+    agents_are_rows: bool
+    steps: int = 0
+    seconds: float = 0.0
+    returns: list[float] = field(default_factory=list)
+    lengths: list[float] = field(default_factory=list)
 
-def _step(envs: VectorEnv[Any, Any, Any], result: Statistics, steps: int, show: Show) -> None:
-    """Step, and record statistics by a few NumPy calls for all environments."""
-    counted = RecordEpisodeStatistics(envs, stats_key=_STATS_KEY)
-    began = time.perf_counter()
+    def numbers(self) -> dict[str, int | float | None]:
+        """Return speed and episodes; None for statistics of no episodes."""
+        numbers: dict[str, int | float | None] = {
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "steps_per_second": self.steps / self.seconds if self.seconds else 0.0,
+            "episodes": len(self.returns),
+        }
+        for name, values in (("return", self.returns), ("length", self.lengths)):
+            for statistic in ("mean", "min", "max"):
+                value = float(getattr(np, statistic)(values)) if values else math.nan
+                numbers[f"{statistic}_{name}"] = value if math.isfinite(value) else None
+        return numbers
 
-    def take_time() -> None:
-        recording = envs.seconds if isinstance(envs, _TimedRecorder) else 0.0
-        result.seconds = time.perf_counter() - began - recording
-
-    def describe() -> tuple[float, str]:
-        take_time()
-        speed, episodes = result.steps_per_second, result.returns.count
-        text = f"{result.steps:,} steps  {speed:,.0f} steps/s  {episodes:,} episodes"
-        return result.steps, text
-
-    try:
-        envs.action_space.seed(result.seed)
-        rng = np.random.default_rng(result.seed)
-        last: Any = counted.reset(seed=result.seed)
-        while result.steps < steps:
-            infos = last[-1]
-            # These rows are reset, not stepped, or their agents are gone.
-            idle = ~infos["alive"] if result.agents == "rows" else counted.prev_dones
-            resets = int(idle.sum())
-            masked = MASK in infos
-            actions = sample_next(envs, last, rng) if masked else envs.action_space.sample()
-            last = counted.step(actions)
-            infos = last[-1]
-            result.steps += result.num_envs - resets
-            if _STATS_KEY in infos:
-                ended = infos[f"_{_STATS_KEY}"]
-                result.returns.add(infos[_STATS_KEY]["r"][ended].tolist())
-                result.lengths.add(infos[_STATS_KEY]["l"][ended].tolist())
-            show(describe)
-    finally:
-        take_time()
+    def step(
+        self, envs: VectorEnv[Any, Any, Any], steps: int, seed: int | None, show: Show
+    ) -> None:
+        """Step with random actions; episodes are counted by a few NumPy calls for all rows."""
+        counted = RecordEpisodeStatistics(envs, stats_key=_STATS_KEY)
+        envs.action_space.seed(seed)
+        rng = np.random.default_rng(seed)
+        began = time.perf_counter()
+        last: Any = counted.reset(seed=seed)
+        try:
+            while self.steps < steps:
+                infos = last[-1]
+                # These rows are reset, not stepped, or their agents are gone.
+                idle = ~infos["alive"] if self.agents_are_rows else counted.prev_dones
+                resets = int(idle.sum())
+                is_masked = MASK in infos
+                last = counted.step(
+                    sample_next(envs, last, rng) if is_masked else envs.action_space.sample()
+                )
+                infos = last[-1]
+                self.steps += envs.num_envs - resets
+                if _STATS_KEY in infos:
+                    ended = infos[f"_{_STATS_KEY}"]
+                    self.returns += infos[_STATS_KEY]["r"][ended].tolist()
+                    self.lengths += infos[_STATS_KEY]["l"][ended].tolist()
+                show(lambda: (self.steps, f"{self.steps:,} steps  {len(self.returns):,} episodes"))
+        finally:
+            self.seconds = time.perf_counter() - began
