@@ -6,6 +6,7 @@ import contextlib
 import json
 import platform
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from rich.console import Console
 from vecspaces import __version__
 from vecspaces.cli import options
 from vecspaces.cli.console import Show, announce, make_table, output, progress_bar
-from vecspaces.cli.contenders import BareLoops, Contender, Run, find_contenders
+from vecspaces.cli.contenders import BareLoops, Contender, find_contenders
 from vecspaces.cli.interrupts import Work
 from vecspaces.files import replacing
 from vecspaces.interop import require_extra
@@ -73,26 +74,32 @@ def bench(
 
 
 class Report:
-    """The contenders, the bounds of as many bare loops, and what follows from the figures."""
+    """The contenders, with bounds of as many bare loops, and what follows from the figures."""
 
     def __init__(
         self, env: str, num_envs: int, env_kwargs: dict[str, Any], contenders: list[Contender]
     ) -> None:
         self.env, self.num_envs, self.env_kwargs = env, num_envs, env_kwargs
         self.contenders = contenders
-        self.bounds: list[Contender] = []
         self.granted = self.computing = 1.0
 
     def measure(self, make: Factory, counts: list[int], seconds: float, show: Show) -> None:
         """Measure all contenders in turns, so that a busy machine slows all of them."""
         with contextlib.ExitStack() as stack:
-            running: list[tuple[Contender, Run]] = []
+            loops = BareLoops(make, self.num_envs, counts[-1], stack)
+            self.contenders += loops.contenders(counts)
+            running = []
             for contender in self.contenders:
                 show(partial(_describe, 0.0, f"opening {contender.name}"))
-                self._open(contender, stack, running)
-            loops = BareLoops(make, self.num_envs, counts[-1], stack)
-            self.bounds = loops.bounds(counts)
-            running += [(bound, bound.open(stack)) for bound in self.bounds]
+                try:
+                    run = contender.open(stack)
+                    run(0.0)
+                except Exception as error:  # of any type, as the environment raised it
+                    if not contender.name.startswith("gymnasium"):
+                        raise
+                    contender.skipped = f"{type(error).__name__}: {error}".partition("\n")[0]
+                else:
+                    running.append((contender, run))
             began, turn = time.perf_counter(), seconds / _ROUNDS / len(running)
             for number in range(_ROUNDS):
                 for contender, run in running:
@@ -101,72 +108,38 @@ class Report:
                         return
                     show(partial(_describe, took, contender.name))
                     contender.rounds.append(run(turn))
-                loops.look()
-                self.granted = sum(loops.granted) / len(loops.granted)
-                self.computing = loops.used[0] / loops.used[1] / self.granted
-
-    def _open(
-        self,
-        contender: Contender,
-        stack: contextlib.ExitStack,
-        running: list[tuple[Contender, Run]],
-    ) -> None:
-        """Open a contender and step it once; Gymnasium's are skipped if they fail."""
-        if contender.options is None and any(other.skipped for other in self.contenders):
-            contender.skipped = "as above"
-            return
-        try:
-            run = contender.open(stack)
-            run(0.0)
-        except Exception as error:  # of any type, as the environment raised it
-            if contender.options is not None:
-                raise
-            contender.skipped = f"{type(error).__name__}: {error}".partition("\n")[0]
-        else:
-            running.append((contender, run))
-
-    def bound(self, name: str, contender: Contender) -> float | None:
-        """Return the speed of loops in as many processes, or in the most that were measured."""
-        bounds = [one for one in self.bounds if one.name == name and one.speed]
-        known = [one for one in bounds if one.processes <= contender.processes]
-        return known[-1].speed if known else None
+                self.granted, self.computing = loops.look()
 
     def busy(self, contender: Contender) -> float | None:
-        """Return the share of time that goes into the environments, as of bare loops."""
-        bare = self.bound("bare loops", contender)
-        return contender.speed / bare if contender.speed and bare else None
-
-    @property
-    def ours(self) -> list[Contender]:
-        """The settings of vecspaces that were measured, the simplest first."""
-        return [one for one in self.contenders if one.options is not None and one.speed]
-
-    @property
-    def chosen(self) -> Contender | None:
-        """The simplest of the fastest settings; None if nothing was measured."""
-        fastest = max((one.speed for one in self.ours), default=0.0)
-        return next((one for one in self.ours if one.speed >= _ALIKE * fastest), None)
-
-    @property
-    def unclear(self) -> list[Contender]:
-        """The settings, the chosen ones first, if figures do not tell them apart."""
-        chosen = self.chosen
-        rivals = [
-            one
-            for one in self.ours
-            if chosen is not None
-            and one is not chosen
-            and max(one.spread, chosen.spread) > _WIDE
-            and abs(one.speed - chosen.speed) < one.margin + chosen.margin
+        """Return the speed as a share of bare loops: the share of time in the environments."""
+        bare = [
+            one.speed
+            for one in self.contenders
+            if one.line == "bare loops" and one.speed and one.processes <= contender.processes
         ]
-        return [chosen, *rivals] if chosen is not None and rivals else []
+        return contender.speed / bare[-1] if contender.speed and bare else None
 
-    @property
+    def choose(self) -> list[Contender]:
+        """Return the simplest of the fastest settings, and those that cannot be told from them."""
+        ours = [one for one in self.contenders if one.options is not None and one.speed]
+        fastest = max((one.speed for one in ours), default=0.0)
+        for chosen in ours:
+            if chosen.speed >= _ALIKE * fastest:
+                return [chosen] + [
+                    one
+                    for one in ours
+                    if one is not chosen
+                    and max(one.spread, chosen.spread) > _WIDE
+                    and abs(one.speed - chosen.speed) < one.margin + chosen.margin
+                ]
+        return []
+
     def code(self) -> str | None:
-        """The recommended line; None if the figures do not tell."""
-        if self.chosen is None or self.unclear:
+        """Return the recommended line; None if the figures do not tell."""
+        chosen = self.choose()
+        if len(chosen) != 1:
             return None
-        given = {"num_envs": self.num_envs, **(self.chosen.options or {})}
+        given = {"num_envs": self.num_envs, **(chosen[0].options or {})}
         if self.env_kwargs:
             given["env_kwargs"] = self.env_kwargs
         arguments = ", ".join(
@@ -175,104 +148,82 @@ class Report:
         )
         return f"make_vec({json.dumps(self.env)}, {arguments})"
 
-    def hints(self) -> list[str]:
-        """Return what the figures mean, and what makes them doubtful."""
-        hints = []
-        chosen, sync = self.chosen, next((one for one in self.ours), None)
-        if chosen is None or sync is None:
-            return []
-        if self.unclear:
-            names = ", ".join(one.name for one in self.unclear)
-            spread = max(one.spread for one in self.unclear)
-            hints.append(
-                f"cannot tell {names} apart: figures spread by {_percent(spread)}: longer "
-                "--seconds tell more"
+    def hints(self) -> Iterator[str]:
+        """Yield what the figures mean, and what makes them doubtful."""
+        chosen = self.choose()
+        if len(chosen) > 1:
+            yield (
+                f"cannot tell {', '.join(one.name for one in chosen)} apart, as figures spread by "
+                f"{_percent(max(one.spread for one in chosen))}: longer --seconds tell more"
             )
-        busy = self.busy(chosen)
-        if chosen is not sync and chosen.speed and sync.speed:
-            hints.append(f"{chosen.name}: {chosen.speed / sync.speed:.2f} times the steps of sync")
-        if busy is not None:
-            hints.append(f"the environments take {busy:.0%} of the time of {chosen.name}")
+        elif chosen:
+            (sync,) = (one for one in self.contenders if one.name == "sync")
+            yield f"{chosen[0].name}: {chosen[0].speed / sync.speed:.2f} times the steps of sync"
         if self.granted < _QUIET:
-            hints.append(
+            yield (
                 f"the machine is busy: a loop on each core got {self.granted:.0%} of it: try again "
                 "when it is quiet"
             )
         if self.computing < _WAITS:
-            hints.append(
-                f"an environment computes for {self.computing:.0%} of its step, and waits "
-                "otherwise: more workers than cores help (--max-workers)"
+            yield (
+                f"environments compute for {self.computing:.0%} of a step, and wait otherwise: "
+                "more workers than cores help (--max-workers)"
             )
-        return hints
 
     def print(self, console: Console) -> None:
         """Print the table, the recommended line, and hints."""
-        titles = ("", "steps/s", "spread", "loops in step", "bare loops", "busy")
-        table = make_table(f"{self.num_envs} x {self.env}", *titles)
+        table = make_table(f"{self.num_envs} x {self.env}", "", "steps/s", "spread", "busy")
         for one in self.contenders:
-            if one.speed:
-                figures = [one.speed, *(self.bound(name, one) for name in titles[3:5])]
-                cells = ["-" if figure is None else f"{figure:,.0f}" for figure in figures]
-                cells.insert(1, _percent(one.spread))
-                busy = self.busy(one)
-                cells.append("-" if busy is None else f"{busy:.0%}")
-                table.add_row(one.name, *cells, style="bold" if one is self.chosen else None)
-            elif one.skipped:
-                table.add_row(one.name, "-")
+            if one.speed or one.skipped:
+                speed = f"{one.speed:,.0f}" if one.speed else "-"
+                busy = "-" if self.busy(one) is None else f"{self.busy(one):.0%}"
+                style = "bold" if one in self.choose() else None
+                table.add_row(one.name, speed, _percent(one.spread), busy, style=style)
         console.print(table)
-        for one in self.contenders:
-            if one.skipped:
-                console.print(f"  {one.name}: {one.skipped}", style="dim", markup=False)
-        if self.code is not None:
-            console.print(
-                f"  from vecspaces import make_vec\n  envs = {self.code}",
-                markup=False,
-                soft_wrap=True,
-            )
-        for hint in self.hints():
-            console.print(f"  # {hint}", style="dim", markup=False, soft_wrap=True)
+        code = self.code()
+        lines = [f"# {one.name}: {one.skipped}" for one in self.contenders if one.skipped]
+        lines += [f"# {hint}" for hint in self.hints()]
+        lines += ["from vecspaces import make_vec", f"envs = {code}"] if code else []
+        for line in lines:
+            console.print(f"  {line}", markup=False, soft_wrap=True)
 
     def as_json(self) -> dict[str, Any]:
         """Return one object for JSON."""
-        return {
-            "env": self.env,
-            "num_envs": self.num_envs,
-            "machine": f"{platform.platform()}, {count_usable_cores()} usable cores",
-            "versions": {"vecspaces": __version__, "python": platform.python_version()},
-            "granted": self.granted,
-            "computing": self.computing,
-            "results": [
-                {
-                    "name": one.name,
-                    "processes": one.processes,
-                    "steps_per_second": one.speed or None,
-                    "spread": one.spread if len(one.rounds) > 1 else None,
-                    "busy": self.busy(one),
-                    "skipped": one.skipped,
-                }
-                for one in [*self.contenders, *self.bounds]
-            ],
-            "code": self.code,
-            "hints": self.hints(),
+        results = [
+            {
+                "name": one.name,
+                "processes": one.processes,
+                "steps_per_second": one.speed or None,
+                "spread": one.spread if len(one.rounds) > 1 else None,
+                "busy": self.busy(one),
+                "skipped": one.skipped,
+            }
+            for one in self.contenders
+        ]
+        machine = {
+            "system": platform.platform(),
+            "usable_cores": count_usable_cores(),
+            "python": platform.python_version(),
+            "vecspaces": __version__,
         }
+        named = {"env": self.env, "num_envs": self.num_envs, "machine": machine}
+        measured = {"granted": self.granted, "computing": self.computing, "results": results}
+        return {**named, **measured, "code": self.code(), "hints": list(self.hints())}
 
     def plot(self, file: Path) -> None:
         """Plot steps per second against the number of processes."""
         require_extra("matplotlib", "plot").use("agg")
         pyplot = require_extra("matplotlib.pyplot", "plot")
-        figure, axis = pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")
-        workers = [one for one in self.ours if "num_workers" in (one.options or {})]
-        lines = {"vecspaces": workers}
-        for bound in self.bounds:
-            lines.setdefault(bound.name, []).append(bound)
-        for name, points in lines.items():
-            numbers, speeds = [one.processes for one in points], [one.speed for one in points]
-            style = "o-" if name == "vecspaces" else "--"
-            axis.plot(numbers, speeds, style, label=name)
-        for place, one in enumerate(self.contenders):
-            if one.speed and one not in workers:
-                axis.axhline(one.speed, color=f"C{place + 3}", linestyle=":", label=one.name)
-        axis.set(title=f"{self.num_envs} x {self.env}", xlabel="workers", ylabel="steps/s")
+        figure, axis = pyplot.subplots(layout="constrained")
+        measured = [one for one in self.contenders if one.speed]
+        for place, line in enumerate(dict.fromkeys(one.line for one in measured)):
+            points = [one for one in measured if one.line == line]
+            if points[0].line == points[0].name:
+                axis.axhline(points[0].speed, color=f"C{place}", linestyle=":", label=line)
+            else:
+                numbers, speeds = [one.processes for one in points], [one.speed for one in points]
+                axis.plot(numbers, speeds, "o-", color=f"C{place}", label=line)
+        axis.set(title=f"{self.num_envs} x {self.env}", xlabel="processes", ylabel="steps/s")
         axis.set_ylim(bottom=0)
         axis.legend()
         try:

@@ -32,6 +32,7 @@ from vecspaces.vector.utils import batch_space
 # Batches of actions that are drawn beforehand, so that sampling is not measured.
 _BATCHES = 16
 _SPIN_SECONDS = 0.02
+_MOST_PROCESSES = 256  # of Gymnasium, which has one per environment
 
 #: Steps for about some seconds; returns the number of environment steps, and the seconds.
 Run = Callable[[float], tuple[float, float]]
@@ -42,6 +43,8 @@ class Contender:
     """A way of stepping environments, and how fast it was in each round."""
 
     name: str
+    #: The line in the plot.
+    line: str
     processes: int
     #: Opens the environments, which the end of the stack closes.
     open: Callable[[contextlib.ExitStack], Run]
@@ -73,20 +76,22 @@ class Contender:
 
 def find_contenders(make: Factory, num_envs: int, counts: list[int]) -> list[Contender]:
     """Return Gymnasium's vector envs, if it is installed, and those of vecspaces."""
-    found = []
+    contenders = []
     if importlib.util.find_spec("gymnasium") is not None:
-        for kind, count in (("SyncVectorEnv", 1), ("AsyncVectorEnv", num_envs)):
-            name = f"gymnasium {kind.removesuffix('VectorEnv').lower()}"
+        kinds = [("gymnasium sync", "SyncVectorEnv", 1)]
+        if num_envs <= _MOST_PROCESSES:
+            kinds.append(("gymnasium async", "AsyncVectorEnv", num_envs))
+        for name, kind, count in kinds:
             opener = partial(_open_gymnasium, kind, make, num_envs)
-            found.append(Contender(name, count, opener))
-    sync = {"backend": "sync"}
-    found.append(Contender("sync", 1, partial(_open_vecspaces, make, num_envs, sync), sync))
-    for count in counts:
-        options = {"num_workers": count}
-        name = f"{count} worker{'s' if count > 1 else ''}"
+            contenders.append(Contender(name, name, count, opener))
+    settings: list[dict[str, Any]] = [{"num_workers": count} for count in counts]
+    for options in ({"backend": "sync"}, *settings):
+        count = options.get("num_workers", 0)
+        name = f"{count} worker{'s' if count > 1 else ''}" if count else "sync"
         opener = partial(_open_vecspaces, make, num_envs, options)
-        found.append(Contender(name, count, opener, options))
-    return found
+        line = "workers" if count else "sync"
+        contenders.append(Contender(name, line, count or 1, opener, options))
+    return contenders
 
 
 def _repeat(step: Callable[[], Any], num_envs: int, seconds: float) -> tuple[float, float]:
@@ -201,12 +206,7 @@ class _Loop(Env[Any, Any]):
 
 
 class BareLoops:
-    """Loops over the environments in processes of their own, as upper bounds of vector envs.
-
-    Attributes:
-        granted: The share of a core that a loop got in each look; 1 on a quiet machine.
-        used: Seconds of the processor and of the clock that all loops took.
-    """
+    """Loops over the environments in processes of their own, as upper bounds of vector envs."""
 
     def __init__(self, make: Factory, num_envs: int, count: int, stack: contextlib.ExitStack):
         loops = [partial(_Loop, make, i, len(rows)) for i, rows in enumerate(cut(num_envs, count))]
@@ -220,16 +220,17 @@ class BareLoops:
             self._commands.append(os.open(f"{self._folder}/{number}.commands", os.O_RDWR))
             # The end of its commands ends a loop, also after Ctrl-C.
             stack.callback(os.close, self._commands[-1])
-        self.granted: list[float] = []
-        self.used = [0.0, 0.0]
+        self._granted: list[float] = []
+        self._used = self._elapsed = 0.0
 
-    def bounds(self, counts: list[int]) -> list[Contender]:
+    def contenders(self, counts: list[int]) -> list[Contender]:
         """Return loops that wait for each other, where there are named pipes, and that never do."""
-        bounds = []
-        for name, run in (("loops in step", self.run_in_step), ("bare loops", self.run)):
-            for count in counts if self._commands or run == self.run else ():
-                bounds.append(Contender(name, count, partial(self._open, run, count)))
-        return bounds
+        return [
+            Contender(f"{line}, {count}", line, count, partial(self._open, run, count))
+            for line, run in (("loops in step", self.run_in_step), ("bare loops", self.run))
+            for count in counts
+            if self._commands or line == "bare loops"
+        ]
 
     def _open(self, run: Callable[..., Any], count: int, stack: contextlib.ExitStack) -> Run:
         return partial(run, count)
@@ -237,9 +238,8 @@ class BareLoops:
     def run(self, count: int, seconds: float) -> tuple[float, float]:
         """Let some loops run that never wait for each other."""
         results = self._envs.call("run", seconds, env_ids=range(count))
-        for _, elapsed, used in results:
-            self.used[0] += used
-            self.used[1] += elapsed
+        self._used += sum(used for _, _, used in results)
+        self._elapsed += sum(elapsed for _, elapsed, _ in results)
         # Rates are added, because the loops do not end at the same time.
         return seconds * sum(steps / took for steps, took, _ in results), seconds
 
@@ -266,6 +266,8 @@ class BareLoops:
         self._envs.call_wait()
         return measured
 
-    def look(self) -> None:
-        """Measure which share of a core other programs leave to each loop."""
-        self.granted.append(min(self._envs.call("spin")))
+    def look(self) -> tuple[float, float]:
+        """Return which share of a core other programs leave to each loop, and loops compute."""
+        self._granted.append(min(self._envs.call("spin")))
+        granted = sum(self._granted) / len(self._granted)
+        return granted, self._used / self._elapsed / granted
