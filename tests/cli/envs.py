@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 from vecspaces import Env, make_vec, spaces
 
@@ -132,6 +134,26 @@ class Scripted(Plain):
         self.left -= 1
         ended = self.left == 0
         return self.observation_space.low, 1.0 + self.left, ended, ended and self.length == 3, {}
+
+
+class Told(Plain):
+    """Its options say how long an episode is."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.left = options["length"]
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        return self.observation_space.low, 1.0, self.left == 0, False, {}
+
+    def render(self) -> Any:
+        return np.full((4, 6, 3), self.left, np.uint8)
 
 
 class Rarely(Plain):

@@ -166,6 +166,20 @@ def test_an_evaluation_continues_from_its_journal() -> None:
     assert "of episodes 5, and this call has 6" in refused.output
 
 
+def test_options_of_each_episode_reach_its_reset(here: Path) -> None:
+    given = "tests.cli.envs:Told --policy random --episodes 3 --backend sync --options told.json"
+    Path("told.json").write_text(json.dumps([{"length": length} for length in (2, 5, 3)]))
+    found = as_json(f"{given} --record out.gif --episode 1")
+    assert [episode["length"] for episode in found["episodes"]] == [2, 5, 3]
+    for text, message in [
+        ('[{"length": 2}]', "--options: expected 3 mappings, one per episode, found 1"),
+        ("[2,", "--options: expected a file of JSON, found told.json: "),
+    ]:
+        Path("told.json").write_text(text)
+        result = run(given)
+        assert result.exit_code == 2 and result.stderr.startswith(f"vecspaces: {message}")
+
+
 # ---------------------------------------------------------------------- Stable-Baselines3
 
 MODELS = {"PPO": {"n_steps": 8, "batch_size": 8}, "A2C": {}, "DQN": {}}

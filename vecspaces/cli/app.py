@@ -69,7 +69,9 @@ class _Command(TyperCommand):
             # rich ends the command if the reader of a pipe, such as `head`, has ended.
             if ctx.params["traceback"] or isinstance(error.__context__, BrokenPipeError):
                 raise
-            report(error, {str(one.name): _as_written(one) for one in self.params})
+            options = {str(param.name): _as_written(param) for param in self.params}
+            # The file of --options has the argument `options`.
+            report(error, {name.strip("-"): name for name in options.values()} | options)
 
 
 app = typer.Typer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import json
 import operator
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,6 +58,14 @@ def evaluate(
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 100,
     seed: options.Seed = None,
+    options_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--options",
+            metavar="FILE.JSON",
+            help="A list with the options of each episode's reset.",
+        ),
+    ] = None,
     num_envs: Annotated[
         int | None,
         typer.Option(
@@ -129,6 +138,7 @@ def evaluate(
     rendered = env_kwargs if record is None else {**env_kwargs, "render_mode": "rgb_array"}
     options.find_env(env, agents, **rendered)
     vector_kwargs = options.vector_options(backend, context=context, step_timeout=step_timeout)
+    episode_options = None if options_file is None else _read_options(options_file)
     model = None if sb3 is None else load_model(sb3)
     if model is None:
         played: Any = find_policy(policy)
@@ -151,6 +161,7 @@ def evaluate(
                 env,
                 episodes=episodes,
                 seed=seed,
+                options=episode_options,
                 num_envs=num_envs,
                 num_workers=num_workers,
                 backend=cast("Backend", backend),
@@ -183,7 +194,7 @@ def evaluate(
                     agents=agents,
                 )
                 with envs, RecordVideo(envs, file) as filmed:
-                    _record(filmed, result, numbers, recorded, batch_size)
+                    _record(filmed, result, numbers, recorded, batch_size, episode_options)
             console.print(
                 f"{filmed.frames_written} frames in {record}", markup=False, soft_wrap=True
             )
@@ -191,6 +202,14 @@ def evaluate(
         if journal is not None:
             interruption.args = (f"the same command goes on from {journal}",)
         raise
+
+
+def _read_options(file: Path) -> Any:
+    """Return what a file of JSON has; `evaluate` checks it."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--options: expected a file of JSON, found {file}: {error}") from error
 
 
 def find_policy(name: str | None) -> Any:
@@ -215,12 +234,14 @@ def _record(
     episodes: Sequence[int],
     policy: Any,
     batch_size: int | None,
+    episode_options: Any,
 ) -> None:
     """Play episodes again and record them; an episode that differs from before is an error."""
     adapter = adapt_policy(policy, envs, batch_size)
     for episode in episodes:
         seed, length = int(result.seeds[episode]), int(result.lengths[episode])
-        last: Any = envs.reset(seed=[seed])
+        given = episode_options[episode] if isinstance(episode_options, list) else episode_options
+        last: Any = envs.reset(seed=[seed], options=given)
         adapter.begin([0], [seed])
         rewards: list[float] = []
         while len(rewards) < length and not (rewards and (last[2] | last[3])[0]):

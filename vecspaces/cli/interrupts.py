@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,7 +15,6 @@ from vecspaces.vector.exchange.failures import Message
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import FrameType
 
     from rich.console import Console
 
@@ -26,41 +23,35 @@ EXIT_CODE = 130
 LONG_SECONDS = 1.0
 
 
-def _find_hanging(interruption: KeyboardInterrupt) -> Iterator[str]:
-    """Yield the environment for which the command was waiting long, and its line of code.
+def _hanging(interruption: KeyboardInterrupt) -> list[str]:
+    """Return the environments for which the command was waiting long, and their lines of code.
 
-    If the command was not waiting, an environment of this process may hang: yield its line.
+    If the command was not waiting, an environment of this process may hang: return its line.
     """
     notes = [note for note in getattr(interruption, "__notes__", ()) if isinstance(note, Message)]
-    for note in notes:
-        if float(note.fields[1]) >= LONG_SECONDS:
-            yield describe_place(note)
-    line = "" if notes else interrupted_line(interruption)
-    if line:
-        yield line
+    if notes:
+        return [describe_place(note) for note in notes if float(note.fields[1]) >= LONG_SECONDS]
+    return list(filter(None, [interrupted_line(interruption)]))
 
 
 class Work:
     """A block that Ctrl-C ends early, after which a command shows its results so far."""
 
-    _finished = False
-    _hanging = ""
-
     def __enter__(self) -> Work:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        self._finished = error is None
-        if not isinstance(error, KeyboardInterrupt):
-            return False
-        self._hanging = "".join(f"; {place}" for place in _find_hanging(error))
-        return True
+        self._interruption = error
+        return isinstance(error, KeyboardInterrupt)
 
     def conclude(self, console: Console, json_file: Path | None, found: dict[str, Any]) -> None:
         """Write the results as JSON, and end the command if Ctrl-C ended the block."""
-        write_json(json_file, {**found, "interrupted": not self._finished})
-        if not self._finished:
-            text = f"interrupted: this is what was found so far{self._hanging}"
+        interruption = self._interruption
+        write_json(json_file, {**found, "interrupted": interruption is not None})
+        if isinstance(interruption, KeyboardInterrupt):
+            text = "; ".join(
+                ["interrupted: this is what was found so far", *_hanging(interruption)]
+            )
             console.print(text, style="yellow", markup=False, soft_wrap=True)
             raise typer.Exit(EXIT_CODE)
 
@@ -68,23 +59,12 @@ class Work:
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
     """Let Ctrl-C end a command with one line, and without warnings about interrupted work."""
-
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        warnings.simplefilter("ignore", RuntimeWarning)  # about workers that had to be killed
-        raise KeyboardInterrupt
-
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT)
-    replaced = is_main and before is signal.default_int_handler  # for example, nohup ignores it
     with warnings.catch_warnings():
+        # After Ctrl-C, workers have half a second to close.
+        warnings.filterwarnings("ignore", r"(?s).* did not close within 0\.5 s", RuntimeWarning)
         try:
-            if replaced:
-                signal.signal(signal.SIGINT, interrupt)
             yield
         except KeyboardInterrupt as interruption:
-            details = "; ".join([*map(str, interruption.args), *_find_hanging(interruption)])
+            details = "; ".join([*map(str, interruption.args), *_hanging(interruption)])
             typer.echo(f"vecspaces: interrupted{details and ': '}{details}", err=True)
             raise typer.Exit(EXIT_CODE) from None
-        finally:
-            if replaced:
-                signal.signal(signal.SIGINT, before)
