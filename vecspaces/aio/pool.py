@@ -129,7 +129,7 @@ class Pool:
             if not isinstance(envs, AsyncVectorEnv):
                 kind = type(envs).__name__
                 raise ValueError(f"Pool runs environments in worker processes, found a {kind}")
-            if envs._in_vector_envs:
+            if envs._has_vector_envs:
                 raise ValueError(
                     "Pool lends single environments, found a vector env, or agents with a row "
                     "each: pass a factory of single environments, or agents='dict'"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from vecspaces.vector.session.arguments import check_env_ids
 from vecspaces.vector.session.session import Session
 
 Results = tuple[Any, ...]
-Read = Callable[["Calls", int], Results]
 
 
 def check_called(name: Any) -> None:
@@ -32,25 +30,20 @@ class Calls:
     def __init__(self, session: Session, backend: Backend) -> None:
         self._session = session
         self._backend = backend
-        # The environments of the pending call, and the function that reads its results. A bound
-        # method would keep this object alive until the next garbage collection.
-        self._env_ids: list[int] = []
-        self._read: Read = Calls._read_nothing
+        self._env_ids: list[int] = []  # the environments of the pending call
 
     def call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> Results:
         """Call a method or function, or get an attribute: one result per environment."""
-        payloads = self._payloads(call, name, args, kwargs, env_ids)
-        return self.run(call, Op.CALL, payloads, Calls._read_results)
+        return self._run(call, Op.CALL, self._payloads(call, name, args, kwargs, env_ids))
 
     def begin(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> None:
         """Begin what `call` does."""
         payloads = self._payloads(call, name, args, kwargs, env_ids)
-        self._read = Calls._read_results
         self._session.begin_call(call, Op.CALL, payloads)
 
     def end(self, call: str, timeout: float | None) -> Results:
         """End the pending call."""
-        return self._session.finish("call", call, timeout, partial(self._read, self))
+        return self._session.finish("call", call, timeout, self._read)
 
     def set_attr(self, name: str, values: Any, env_ids: Any) -> None:
         """Set an attribute, to one value per environment or to one for all."""
@@ -67,7 +60,7 @@ class Calls:
         payloads = {
             worker: (name, {row: chosen[row] for row in rows}) for worker, rows in by_worker.items()
         }
-        self.run("set_attr", Op.SET_ATTR, payloads, Calls._read_nothing)
+        self._run("set_attr", Op.SET_ATTR, payloads)
 
     def stats(self) -> Stats:
         """Collect the counters, if no other command is pending, and summarise them."""
@@ -77,7 +70,7 @@ class Calls:
         state = session.state
         if state.closed or not (state.pending or state.broken):
             session.check("call", "stats")
-            self.run("stats", Op.STATS, session.everyone, Calls._load_counters)
+            self._run("stats", Op.STATS, session.everyone)
         counters = backend.buffers.counters
         assert counters is not None
         workers = session.workers
@@ -104,29 +97,22 @@ class Calls:
         self._env_ids = rows
         return self._session.workers.of_rows(rows)
 
-    def run(self, call: str, op: Op, payloads: Mapping[int, Any], read: Read) -> Results:
+    def _run(self, call: str, op: Op, payloads: Mapping[int, Any]) -> Results:
         """Begin a command and wait for it."""
         try:
-            self._read = read
             self._session.begin_call(call, op, payloads)
             return self.end(call, None)
         except BaseException as error:
             self._session.interrupt(error)
             raise
 
-    def _read_results(self, slot: int) -> Results:
-        results: dict[int, Any] = {}
-        for found in self._session.results.values():
-            results.update(found)
-        return tuple(results[env_id] for env_id in self._env_ids)
-
-    def _load_counters(self, slot: int) -> Results:
-        """Take over the counters of workers that share no memory with this process."""
-        for worker, found in self._session.results.items():
-            if found is not None:
+    def _read(self, slot: int) -> Results:
+        """Return the results of a call; store the counters of workers that share no memory."""
+        op, by_row = self._session.wait.op, dict[int, Any]()
+        for worker, payload in self._session.results.items():
+            if op is Op.CALL:
+                by_row.update(payload)
+            elif op is Op.STATS and payload is not None:
                 rows = self._backend.slices[worker]
-                self._backend.buffers.load_counters(worker, rows.start, rows.stop, found)
-        return ()
-
-    def _read_nothing(self, slot: int) -> Results:
-        return ()
+                self._backend.buffers.load_counters(worker, rows.start, rows.stop, payload)
+        return tuple(by_row[row] for row in self._env_ids) if op is Op.CALL else ()

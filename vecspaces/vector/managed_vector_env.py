@@ -103,8 +103,7 @@ class ManagedVectorEnv(
         check_recycling(settings, [sum(each.counts) for each in descriptions], self._backend)
         # Rows that step together, because their environments are one vector env.
         self._together = rows_of(counts)
-        vectors = [is_one for description in descriptions for is_one in description.are_vector]
-        self._in_vector_envs = np.flatnonzero(np.repeat(vectors, counts)).tolist()
+        self._has_vector_envs = any(any(each.are_vector) for each in descriptions)
         self.rows_per_env = tuple(unit for each in descriptions for unit in each.units)
         self._unit_of = np.arange(len(self.rows_per_env)).repeat(self.rows_per_env).tolist()
         self._name_agents([agents for each in descriptions for agents in each.agents], counts)
