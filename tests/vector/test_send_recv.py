@@ -30,7 +30,6 @@ from tests.envs import (
     telling,
 )
 from tests.vector.session.states import Late
-from tests.vector.wrapped import timed
 from vecspaces import spaces
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -43,18 +42,12 @@ from vecspaces.errors import (
     StepTimeoutError,
     WorkerDiedError,
 )
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, infos_as_list
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.session.row_queue import RowQueue
 from vecspaces.wrappers import (
-    ClipReward,
-    DtypeObservation,
-    FlattenObservation,
-    FrameStackObservation,
     NormalizeObservation,
     NormalizeReward,
     RecordEpisodeStatistics,
-    RescaleAction,
-    RescaleObservation,
 )
 
 
@@ -382,18 +375,6 @@ def test_a_row_that_hangs_is_replaced_by_a_reset_whatever_was_called_since() -> 
         assert envs.step([1] * 3)[0][:, 2].tolist() == [1] * 3
 
 
-EMPTIED: list[Any] = [
-    partial(ClipReward, max_reward=0.5),
-    partial(DtypeObservation, dtype=np.float32),
-    FlattenObservation,
-    partial(FrameStackObservation, stack_size=3),
-    NormalizeObservation,
-    NormalizeReward,
-    RecordEpisodeStatistics,
-    partial(RescaleAction, min_action=-2, max_action=2),
-    partial(RescaleObservation, min_obs=0, max_obs=1),
-    timed,
-]
 WAITING: list[Any] = [
     partial(AsyncVectorEnv, num_workers=4),
     partial(AsyncVectorEnv, num_workers=1, concurrent_envs=4),
@@ -426,7 +407,7 @@ def test_at_least_so_many_are_received_in_time(make: Any, wrapped: bool, tmp_pat
             envs.recv(4, at_least=1)
 
 
-@diagonal(wrapper=EMPTIED, mode=["NextStep", "SameStep"])
+@diagonal(wrapper=[NormalizeObservation, NormalizeReward], mode=["NextStep", "SameStep"])
 def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> None:
     """And goes on as if nothing had been received."""
     env_fns = [partial(Sampler, spaces.Box(-9, 9, (2,)), spaces.Box(-1, 1, (1,)))] * 3
@@ -543,20 +524,6 @@ def test_what_a_caller_does_to_infos_is_not_received(make: Any) -> None:
 
 
 # ---------------------------------------------------------------------- send_reset
-
-
-@pytest.mark.parametrize(("is_member", "mode"), [(False, "NextStep"), (True, "SameStep")])
-def test_autoresets_after_it_get_no_options(is_member: bool, mode: Any) -> None:
-    env_fns = [partial(ledger_vector, 0, 2, AutoresetMode(mode))] if is_member else ledgers(2)
-    with SyncVectorEnv(env_fns, autoreset_mode=mode) as envs:
-        envs.reset(seed=0, options=[{"time": 0}] * 2)
-        envs.send_reset(options={"time": 1})
-        envs.recv(2)
-        for _ in range(20):
-            envs.step(np.zeros(2, np.int64))
-        for env in envs.envs[0].envs if is_member else envs.envs:
-            assert env.options[:2] == [{"time": 0}, {"time": 1}]
-            assert len(env.options) > 3 and not any(env.options[2:])
 
 
 class Mortal(Ledger):

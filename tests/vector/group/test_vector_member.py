@@ -148,19 +148,6 @@ def test_a_simulator_with_one_generator_gets_one_seed_of_all() -> None:
         assert_identical(envs.reset(seed=[3, 4, 5])[0], envs.reset(seed=3)[0])
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_options_of_each_row_reach_the_environments_inside_and_their_autoresets(mode: str) -> None:
-    inner = partial(SyncVectorEnv, ledgers(3)[1:], autoreset_mode=mode)
-    with SyncVectorEnv([ledgers(1)[0], inner], autoreset_mode=mode) as envs:
-        given = [{"time": 1}, {"time": 0}, None]
-        envs.reset(options=given)
-        for _ in range(6):
-            envs.step([0, 0, 0])
-        for options, expected in zip(envs.get_attr("options"), given, strict=True):
-            assert len(options) > 1
-            assert options == [expected] * len(options)
-
-
 def test_options_of_each_row_must_agree_where_a_vector_env_takes_one_mapping() -> None:
     with SyncVectorEnv([partial(Drift, 1), partial(Drift, 2)]) as envs:
         envs.reset(options=[{"time": 1}, {"time": 0}, {"time": 0}])
