@@ -83,6 +83,8 @@ class Homebody(Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.note()
+        if action == 2:
+            raise FloatingPointError("a two")
         self.time += 1
         return self.observe(), float(action), self.time == 2, False, {"time": self.time}
 
@@ -112,7 +114,9 @@ def test_an_environment_lives_in_one_thread(
         envs.reset(options={"reset_mask": np.array([True] * 2 + [False] * 3)})
         envs.step(np.zeros(2, int), env_ids=[1, 2])
         envs.set_attr("extra", 1)
-        envs.reset()
+        with pytest.raises(FloatingPointError):
+            envs.step([0, 2, 0, 0, 0])
+        envs.reset()  # builds environment 1 again
         homes = envs.call("note")
         assert [set(shown) for shown in envs.render()] == list(homes)
         assert all(len(home) == 1 for home in homes)
@@ -120,7 +124,7 @@ def test_an_environment_lives_in_one_thread(
             names = [next(iter(homes[row])) for row in rows]
             assert names == [f"vecspaces-env-{at % threads}" for at in range(len(rows))]
     closed = [path.read_text().split() for path in tmp_path.iterdir()]
-    assert len(closed) == 5 and all(len(names) == 1 for names in closed)
+    assert len(closed) == 6 and all(len(names) == 1 for names in closed)
 
 
 @of_each_kind

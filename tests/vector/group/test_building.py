@@ -13,6 +13,7 @@ import pytest
 
 from tests.crosses import diagonal
 from tests.envs import Drift, Ledger, Sampler, Unlike, rewarding
+from tests.interrupts import interrupt_at
 from vecspaces import Space, spaces
 from vecspaces.errors import InvalidRewardError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -243,6 +244,21 @@ def test_nothing_is_kept_of_the_former_environment_when_it_is_built_again() -> N
             envs.reset(seed=0)
             assert envs._backend.group.rebuild([1]) == {1: None}
     assert len(envs_made) == 5
+
+
+def test_after_an_interrupt_while_it_is_built_again_a_reset_builds_it() -> None:
+    reached, k = True, 1
+    with SyncVectorEnv([Ledger] * 2) as envs:
+        while reached:
+            envs.reset(seed=0)
+            envs.envs[1].step = lambda action: None
+            with pytest.raises(TypeError):
+                envs.step([0, 0])
+            reached, _, _ = interrupt_at(k, envs.reset)
+            envs.reset(seed=0)
+            envs.step([0, 0])
+            k += 31
+    assert k > 100
 
 
 def test_a_vector_env_among_others_is_built_again_alone() -> None:
