@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import multiprocessing
 import struct
 import sys
 from pathlib import Path
@@ -15,8 +14,6 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import ordinarily
-from tests.programs import run_python
 from vecspaces.layout import Array, Mismatch, Variable, describe
 from vecspaces.layout.packing import dump, load
 from vecspaces.spaces import Dict, Space, Tuple
@@ -78,23 +75,6 @@ def test_the_example_rolls_out_the_same_either_way(example: ModuleType) -> None:
     by_its_bytes = example.roll()
     assert by_its_bytes.shape == (4, 2, 2)
     np.testing.assert_allclose(by_its_bytes, np.stack(whole), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "method",  # tests/examples has the default
-    ordinarily(
-        lambda method: method == "forkserver",
-        zip(multiprocessing.get_all_start_methods(), strict=True),
-    ),
-)
-def test_the_example_runs_under_every_start_method(method: str, tmp_path: Path) -> None:
-    guard = 'if __name__ == "__main__":\n'
-    chosen = f"{guard}    __import__('multiprocessing').set_start_method({method!r})\n"
-    script = tmp_path / "custom_space.py"
-    script.write_text(EXAMPLE.read_text(encoding="utf-8").replace(guard, chosen), encoding="utf-8")
-    done = run_python(script)
-    assert done.stderr == ""
-    assert "as arrays: [[(0.7" in done.stdout
 
 
 class Fraction(Space[Any]):

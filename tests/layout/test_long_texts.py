@@ -48,12 +48,6 @@ def test_texts_of_every_size_fit(text: str, capacity: int) -> None:
     assert bool(spilled) == (capacity == 0)  # as it is asked for
 
 
-def test_a_row_that_was_not_written_reads_as_the_shortest_text() -> None:
-    short = spaces.Text(9, min_length=2, charset="xyz")
-    assert rows_of(LONG).read() == rows_of(short).read()
-    assert LONG.contains(rows_of(LONG).item(0))
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the blocks of an anonymous file")
 def test_rows_take_the_memory_of_their_texts() -> None:
     n = 64

@@ -29,28 +29,6 @@ def test_shape_and_np_random_cannot_be_assigned() -> None:
             setattr(Box(0, 1), name, None)
 
 
-def test_a_subclass_is_copied_as_itself_with_its_attributes() -> None:
-    class Named(Box[Any]):
-        def __init__(self, name: str) -> None:
-            super().__init__(0, 1, (2,), seed=3)
-            self.name = name
-            self.notes = [name]
-
-    space = Named("left")
-    for twin in (copy.deepcopy(space), copy.copy(space)):
-        assert type(twin) is Named and twin.name == "left"
-    assert copy.deepcopy(space).notes is not space.notes
-    assert copy.copy(space).notes is space.notes
-
-
-def test_members_that_share_a_generator_share_it_in_a_deep_copy() -> None:
-    generator = np.random.default_rng(0)
-    space = Tuple([Discrete(9, seed=generator), Discrete(9, seed=generator)])
-    twin = copy.deepcopy(space)
-    assert twin[0].np_random is twin[1].np_random
-    assert twin[0].np_random is not generator
-
-
 @pytest.mark.parametrize("bits", [np.random.PCG64, np.random.MT19937, np.random.Philox])
 def test_a_copied_generator_goes_on_by_itself(bits: Any) -> None:
     generator = np.random.Generator(bits(5))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import Any
 
 import numpy as np
@@ -72,12 +70,6 @@ def test_a_str_that_lies_about_itself_is_taken_at_its_characters() -> None:
     assert Liar("ab") in Text(3)
     assert Liar("abcd") not in Text(3)
     assert Text(3).explain(Liar("abcd")) is not None
-
-
-def test_copies_share_what_never_changes() -> None:
-    space = Text(5, charset="abc")
-    for twin in (copy.deepcopy(space), pickle.loads(pickle.dumps(space)), Text(9, charset="abc")):
-        assert twin.character_list is space.character_list
 
 
 def test_the_order_of_characters_distinguishes_twins() -> None:
