@@ -18,8 +18,10 @@ from tests.compare import assert_identical
 from tests.contract import ALL_SPACES
 from tests.crosses import ordinarily
 from tests.envs import Ledger, Sampler, informing, ledgers, rewarding, talking
+from tests.envs.agents import Crowd
 from tests.evaluation.envs import Errand, errand_policy
 from vecspaces import evaluate, make_vec, spaces
+from vecspaces.adapters.pettingzoo import as_env
 from vecspaces.envs import ActionChunks
 from vecspaces.errors import InvalidActionError
 from vecspaces.testing import check_env
@@ -160,6 +162,15 @@ def test_the_infos_of_the_environment_and_of_chunks_are_declared_together() -> N
         assert (infos["steps"].shape, infos["steps"].dtype) == ((2,), np.int64)
 
 
+def test_agents_as_dicts_take_chunks() -> None:
+    with make_vec(lambda: ActionChunks(as_env(Crowd()), K), 2, backend="sync") as envs:
+        assert envs.agent_layout == "dict" and "blue_0" in envs.agent_names
+        envs.reset(seed=0)
+        assert envs.action_space.sample()["blue_0"].shape == (2, K)
+        *_, infos = envs.step(envs.action_space.sample())
+        assert infos["steps"].tolist() == [K, K] and "agents" in infos
+
+
 class Dying(Ledger):
     """A ledger whose process ends at action 4."""
 
@@ -208,11 +219,14 @@ def test_evaluate_plays_chunks(way: Any) -> None:
 
 def test_stable_baselines3_takes_chunks() -> None:
     pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
-    from vecspaces.adapters.stable_baselines3 import VecEnv
+    from vecspaces.adapters.stable_baselines3 import as_vec_env
 
     chunks = np.random.default_rng(0).integers(5, size=(CHUNKS, 1, K))
     rows = bare(Ledger(length=4), 0, chunks[:, 0], AutoresetMode.SAME_STEP)
-    envs = VecEnv([lambda: ActionChunks(Ledger(length=4), K)], backend="sync")
+    made = make_vec(
+        lambda: ActionChunks(Ledger(length=4), K), 1, backend="sync", autoreset_mode="SameStep"
+    )
+    envs = as_vec_env(made)
     envs.seed(0)
     assert_identical(envs.reset(), np.array([next(rows)[0]]))
     for chunk, (observation, reward, terminated, truncated, info) in zip(chunks, rows, strict=True):

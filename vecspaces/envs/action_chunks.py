@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from vecspaces.checks import check_count
 from vecspaces.envs.env_wrapper import EnvWrapper
 from vecspaces.interop import foreign_space
+from vecspaces.layout import Layout
 from vecspaces.spaces import Box, Dict
 from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.vector.utils import batch_space, iterate
@@ -52,8 +54,11 @@ class ActionChunks(EnvWrapper):
         self.k = check_count("k", k)
         chunk = batch_space(self._spaces["action_space"], self.k)
         self.action_space = foreign_space(env.action_space, chunk)
-        # Rows of an array need no look-up.
-        self._split = iter if isinstance(chunk, ArraySpace) else partial(iterate, chunk)
+        layout = Layout.compile(chunk, 0)
+        if layout.fixed and not layout.leaves:  # such as an empty Dict
+            self._split: Any = partial(repeat, times=self.k)
+        else:  # rows of an array need no look-up
+            self._split = iter if isinstance(chunk, ArraySpace) else partial(iterate, chunk)
         declared = Dict(
             rewards=Box(-np.inf, np.inf, (self.k,), np.float64),
             steps=Box(1, self.k, (), np.int64),

@@ -64,15 +64,7 @@ class Tasks(EnvWrapper):
         super().__init__(self._env_fns[self.task]())
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Begin an episode of a task.
-
-        Args:
-            seed: The seed for the environment.
-            options: The name of a task under `"task"`, and options for the environment.
-
-        Returns:
-            The first observation and the info of the environment.
-        """
+        """Begin an episode, of the task that `options["task"]` names; others are passed on."""
         if options is not None and "task" in options:
             options = dict(options)
             task = options.pop("task")
@@ -86,8 +78,8 @@ class Tasks(EnvWrapper):
         if self._wanted != self.task:
             self._build()
             if seed is None and self._sequence is not None:
-                seed = derive_seed(self._sequence.spawn(1)[0])
-                return super().reset(seed=seed, options=options)
+                derived = derive_seed(self._sequence.spawn(1)[0])
+                return super().reset(seed=derived, options=options)
         result = super().reset(seed=seed, options=options)
         if seed is not None:
             self._sequence = np.random.SeedSequence(seed)
@@ -112,17 +104,14 @@ class Tasks(EnvWrapper):
             self.task = None
             gc.collect()
         env = self._env_fns[self._wanted]()
-        try:
-            for name, space in spaces_of(env).items():
-                change = difference(self._spaces[name], space)
-                if change is not None:
-                    raise ValueError(
-                        f"all tasks must have equal spaces, but the {name} of {self._wanted!r} is "
-                        f"not that of {self.tasks[0]!r}: {change}"
-                    )
-        except BaseException:
-            with suppress(Exception):  # the first error is the one to report
-                env.close()
-            raise
+        for name, space in spaces_of(env).items():
+            change = difference(self._spaces[name], space)
+            if change is not None:
+                with suppress(Exception):  # the error below is the one to report
+                    env.close()
+                raise ValueError(
+                    f"all tasks must have equal spaces, but the {name} of {self._wanted!r} is not "
+                    f"that of {self.tasks[0]!r}: {change}"
+                )
         super().__init__(env)
         self.task = self._wanted

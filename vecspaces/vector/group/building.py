@@ -189,7 +189,7 @@ def _agents_of(env: Any) -> Agents:
     """Return whether the agents of an environment are rows or keys, and their names."""
     try:
         layout = get_attribute(env, "agent_layout")
-        return None if layout is None else (layout, tuple(env.agent_names))
+        return None if layout is None else (layout, tuple(get_attribute(env, "agent_names")))
     except AttributeError:
         return None
 
