@@ -224,7 +224,7 @@ async def test_values_are_those_of_the_environment(space: Any, where: tuple[bool
 class Declaring(Ledger):
     """Declares a part of its infos."""
 
-    info_space = spaces.Dict(time=spaces.Discrete(99), of=spaces.Dict(number=spaces.Discrete(9)))
+    info_space = spaces.Dict(time=spaces.Discrete(99), lives=spaces.Discrete(9))
 
     def step(self, action: Any) -> Any:
         *result, info = super().step(action)

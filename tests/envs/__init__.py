@@ -271,20 +271,22 @@ INFO_SPACE = spaces.Dict(
     mask=spaces.Box(0, 1, (4,), np.bool_),
     cost=spaces.Box(-9, 9, (), np.float64),
     level=spaces.Discrete(7),
-    inner=spaces.Dict(
-        where=spaces.Box(-1, 1, (2,)),
-        text=spaces.Text(6, charset="abc"),
-        deep=spaces.Dict(binary=spaces.MultiBinary(3)),
-    ),
-    pair=spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 1, (2,)))),
-    sequence=spaces.Sequence(spaces.MultiDiscrete([3, 4])),
-    graph=spaces.Graph(spaces.Box(0, 1, (2,)), None),
-    choice=spaces.OneOf((spaces.Discrete(2), spaces.Text(3))),
+    binary=spaces.MultiBinary(3),
+    parts=spaces.MultiDiscrete([3, 4]),
+)
+_SAMPLED = spaces.Dict(
+    {
+        **INFO_SPACE.spaces,
+        "inner": spaces.Dict(
+            where=spaces.Box(-1, 1, (2,)), deep=spaces.Dict(text=spaces.Text(6, charset="abc"))
+        ),
+        "pair": spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 1, (2,)))),
+    }
 )
 
 
 class Informing(Ledger):
-    """A ledger whose infos contain samples of `INFO_SPACE`, with and without each key.
+    """A ledger whose infos contain samples of `INFO_SPACE` and more, with and without each key.
 
     There are further keys, and all infos are one dict, whose arrays are overwritten. With
     `declares`, it has an info_space.
@@ -294,7 +296,7 @@ class Informing(Ledger):
         super().__init__(number, **arguments)
         if declares:
             self.info_space = INFO_SPACE
-        self._samples = copy.deepcopy(INFO_SPACE)
+        self._samples = copy.deepcopy(_SAMPLED)
         self._info: dict[str, Any] = {}
         self._mask = np.zeros(4, np.bool_)
 

@@ -76,8 +76,8 @@ class Forgetful(Informing):
 
 
 ARRAYS: dict[str, tuple[tuple[int, ...], Any]] = {
-    "cost": ((), np.float64), "level": ((), np.int64), "graph": ((), object),
-    "mask": ((4,), np.bool_),
+    "cost": ((), np.float64), "level": ((), np.int64), "mask": ((4,), np.bool_),
+    "binary": ((3,), np.int8),
 }  # fmt: skip
 
 
@@ -102,9 +102,6 @@ def test_declared_infos_are_arrays_and_others_lists() -> None:
                 ARRAYS[key][1],
             )
             assert not infos[key][~infos[f"_{key}"]].any()
-        if "where" in infos.get("inner", {}):
-            where = infos["inner"]["where"]
-            assert (where.shape, where.dtype) == ((times, 2), np.float32)
     assert seen >= {*ARRAYS, "inner", "besides"}
 
 

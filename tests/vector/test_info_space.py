@@ -7,7 +7,6 @@ import pickle
 import sys
 from collections import OrderedDict, defaultdict
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import gymnasium
@@ -21,6 +20,7 @@ from tests.envs import Chosen, Drift, Echo, informing, talking
 from vecspaces import Env, spaces
 from vecspaces.errors import InvalidInfoError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector.exchange.info_space import KEY_SPACES
 
 MODES = list(AutoresetMode)
 ZERO = np.zeros(1, np.float32)
@@ -51,10 +51,11 @@ def declaring(space: Any) -> Any:
 
 
 # What else is refused is in tests/golden/messages.txt.
-WRONG = [3, {"a": spaces.Discrete(2)}, spaces.Dict(_final_obs=FLOAT), spaces.Dict(final_obs=FLOAT)]
+RESERVED = ["_final_obs", "final_obs", "final_info", "worker_restarted"]
+WRONG = [3, {"a": spaces.Discrete(2)}, *(spaces.Dict({key: FLOAT}) for key in RESERVED)]
 
 
-@pytest.mark.parametrize("space", [*WRONG, spaces.Dict(worker_restarted=FLOAT)])
+@pytest.mark.parametrize("space", WRONG)
 def test_a_wrong_attribute_is_refused_unless_the_argument_overrides_it(space: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="info_space"):
         SyncVectorEnv([saying({})], info_space=space)
@@ -126,17 +127,17 @@ def test_environments_must_agree() -> None:
 
 
 @pytest.mark.parametrize("name", ALL_SPACES)
-def test_all_spaces(name: str) -> None:
+def test_keys_are_arrays_of_one_shape(name: str) -> None:
     space = copy.deepcopy(ALL_SPACES[name])
-    if name == "Tuple":  # an array without axes would be read as a scalar
-        space = spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1, (1,), np.float64)))
+    if not isinstance(space, KEY_SPACES):
+        with pytest.raises(TypeError, match=r"info_space\['x'\]: expected a Box, Discrete,"):
+            run(spaces.Dict(x=space), [{}])
+        return
     space.seed(3)
-    values = [space.sample() for _ in range(3)]
-    infos = [[{"x": value}] for value in values] + [[{}]]
+    infos = [*([{"x": space.sample()}] for _ in range(3)), [{}]]
     found = run(spaces.Dict(x=space), *infos)
     assert found["_x"].tolist() == [True, True, True, False]
-    expected = run(None, *infos)
-    assert_same_infos(found, expected)
+    assert_same_infos(found, run(None, *infos))
 
 
 NUMBERS = spaces.Dict(
@@ -202,64 +203,69 @@ class Inventive(defaultdict[str, Any]):
 
 
 def test_other_dicts() -> None:
-    space = spaces.Dict(cost=FLOAT, inner=spaces.Dict(level=FLOAT))
     infos: list[Any] = [
-        [Inventive(float, inner=Inventive(float, level=2.0))],
-        [OrderedDict(cost=3.0, inner=MappingProxyType({"level": 4.0}))],
         [Inventive(float, besides=1)],
+        [OrderedDict(cost=3.0)],
+        [{"cost": 2.0, "inner": {"level": 4.0}}],
     ]
-    found = run(space, *infos)
-    assert found["_cost"].tolist() == [False, True, False]
-    assert found["cost"].tolist() == [0, 3, 0]
-    assert found["_inner"].tolist() == [True, True, False]
-    assert found["inner"]["level"].tolist() == [2, 4, 0]
-    assert found["_besides"].tolist() == [False, False, True]
+    found = run(spaces.Dict(cost=FLOAT), *infos)
+    assert found["_cost"].tolist() == [False, True, True]
+    assert found["cost"].tolist() == [0, 3, 2]
+    assert found["_besides"].tolist() == [True, False, False]
+    assert found["inner"]["level"].tolist() == [0, 0, 4]
     assert "cost" not in infos[0][0]
-    found = run(space, [{"cost": 1.0, "inner": Inventive(float, other=2.0)}])["inner"]
-    assert found.keys() == {"other", "_other"}
 
 
-@pytest.mark.parametrize("capacity", [0, 8, 65536])
-def test_values_that_are_too_large_for_their_share(capacity: int) -> None:
-    space = spaces.Dict(
-        path=spaces.Sequence(spaces.Discrete(9)), text=spaces.Sequence(spaces.Text(5))
-    )
-    infos = [[{"path": (np.int64(1),) * (20 * n), "text": ("abc",) * n}, {}] for n in range(3)]
-    arguments = {"num_workers": 2, "variable_capacity": capacity}
-    env_fns = [saying(*each, first=each[0]) for each in infos]
-    with (
-        AsyncVectorEnv(env_fns, info_space=space, **arguments) as envs,
-        SyncVectorEnv(env_fns) as reference,
-    ):
-        assert_same_run(envs, reference, steps=3)
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
+def test_final_infos_are_merged_like_undeclared_ones(mode: str) -> None:
+    small = spaces.Dict(cost=spaces.Box(-9, 9, (), np.float32))
+    env_fns = [saying({"cost": 1.5, "n": 2}, first={"cost": 0.5}, ends=True), saying({"cost": 2.5})]
+    steps = []
+    for info_space in (small, spaces.Dict()):
+        with SyncVectorEnv(env_fns, autoreset_mode=mode, info_space=info_space) as envs:
+            envs.reset(seed=0)
+            steps.append(envs.step([0, 0])[4])
+    found, expected = steps
+    assert found.keys() == expected.keys()
+    assert (found["cost"].dtype, expected["cost"].dtype) == (np.float32, np.float64)
+    assert found["cost"].tolist() == expected["cost"].tolist()
+    assert_same_infos(found.get("final_info", {}), expected.get("final_info", {}))
+    if mode == "SameStep":
+        assert_identical(found["final_info"]["cost"], np.array([1.5, 0]))
 
 
 # ---------------------------------------------------------------------- validate
 
 
-def test_validate_checks_bounds() -> None:
-    space = spaces.Dict(
-        cost=spaces.Box(0, 1, (), np.float64),
-        inner=spaces.Dict(level=spaces.Discrete(3)),
-        text=spaces.Text(4, charset="ab"),
-    )
-    right = {"cost": 0.5, "inner": {"level": 2}, "text": "ab"}
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"cost": 1.5}, "expected a value from 0.0 to 1.0"),
+        ({"cost": np.nan}, "expected"),
+        ({"level": 3}, "expected an integer from 0 to 2"),
+        ({"level": "high"}, "expected int64 array"),
+    ],
+)
+def test_validate_checks_bounds(wrong: dict[str, Any], said: str) -> None:
+    space = spaces.Dict(cost=spaces.Box(0, 1, (), np.float64), level=spaces.Discrete(3))
+    right = {"cost": 0.5, "level": 2}
     run(space, [right], [right], [{}], validate=True)
-    for wrong, where in [
-        ({"cost": 1.5}, r"info\['cost'\]"),
-        ({"cost": np.nan}, r"info\['cost'\]"),
-        ({"inner": {"level": 3}}, r"info\['inner'\]\['level'\]"),
-        ({"text": "abc"}, r"info\['text'\]"),
-    ]:
-        for rest in ({}, right):
-            run(space, [right], [{**rest, **wrong}])
-            with pytest.raises(InvalidInfoError, match=f"environment 1 .*{where}.*info_space"):
-                run(space, [right], [{**rest, **wrong}], validate=True)
-    final = saying({"cost": 1.5}, ends=True)
-    with SyncVectorEnv([final], info_space=space, validate=True, autoreset_mode="SameStep") as envs:
-        envs.reset()
-        with pytest.raises(InvalidInfoError, match=r"environment 0 .*info\['cost'\]"):
-            envs.step([0])
+    (key,) = wrong
+    said = (
+        rf"returned an invalid info in step 1 of its episode: info\['{key}'\]: {said}.*info_space"
+    )
+    for rest in ({}, right):
+        with pytest.raises(InvalidInfoError, match=f"^environment 1 {said}"):
+            run(space, [right], [{**rest, **wrong}], validate=True)
+    said = said.replace("1 of its episode", "1 since its reset")
+    for mode in ("NextStep", "SameStep"):  # there the episode ends, so that it is the final info
+        inner = [saying(right), saying(wrong, ends=True)]
+        env_fns = [saying(right), partial(SyncVectorEnv, inner, autoreset_mode=mode)]
+        arguments = {"autoreset_mode": mode, "info_space": space, "validate": True}
+        with SyncVectorEnv(env_fns, **arguments) as envs:
+            envs.reset()
+            with pytest.raises(InvalidInfoError, match=f"^environment 2 {said}"):
+                envs.step([0, 0, 0])
 
 
 def test_validated_runs_are_the_same() -> None:

@@ -24,6 +24,7 @@ from vecspaces.layout import Mismatch
 from vecspaces.spaces.equivalence import difference
 from vecspaces.vector import AutoresetMode, VectorEnv
 from vecspaces.vector.agents import AgentLayout, HasAgents, group_agents
+from vecspaces.vector.exchange.info_space import KEY_SPACES
 from vecspaces.vector.exchange.infos import gather, merge, snapshot
 from vecspaces.vector.group.form import InvalidResult, as_reward
 from vecspaces.vector.session.arguments import plan_reset
@@ -31,7 +32,6 @@ from vecspaces.vector.utils import batch_space, concatenate, create_empty_array,
 
 _MASK = "action_mask"
 _FLAG = spaces.Box(0, 1, (), np.bool_)
-_NUMBER = spaces.Box(-np.inf, np.inf, (), np.float64)
 _REQUIRED = ("possible_agents", "observation_space", "action_space", "reset", "step")
 
 
@@ -184,11 +184,6 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         }
         # The values for an agent without an observation: zeros, and a mask of ones.
         self.dead = {name: _absent(space) for name, space in self.observation_space.spaces.items()}
-        kinds: dict[str, Any] = {"rewards": _by_agent(dict.fromkeys(names, _NUMBER))}
-        for kind in ("terminations", "truncations", "alive"):
-            kinds[kind] = _by_agent(dict.fromkeys(names, _FLAG))
-        if self.mask_spaces:
-            kinds[_MASK] = _by_agent(self.mask_spaces)
         # With the state, if it is wanted.
         self.shared_infos: dict[str, Any] = {}
         if state:
@@ -198,7 +193,8 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
                     f"state=True needs a state_space, which {self._title} does not have"
                 )
             self.shared_infos["state"] = native_space(space)
-        self.info_space = spaces.Dict({"agents": spaces.Dict(kinds), **self.shared_infos})
+        kept = {key: own for key, own in self.shared_infos.items() if isinstance(own, KEY_SPACES)}
+        self.info_space = spaces.Dict(kept) if kept else None
         #: The agents whose next action will be used.
         self.alive: frozenset[str] = frozenset()
         self._everyone = frozenset(names)
@@ -391,11 +387,14 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
 
     def _mask(self, name: str, value: Any) -> npt.NDArray[np.int8]:
         """Return an agent's mask as an array of zeros and ones."""
+        shape, expected = self.mask_spaces[name].shape, "zeros and ones"
         with suppress(TypeError, ValueError):
             mask = np.asarray(value)
-            if np.all(mask == mask.astype(np.bool_)):
+            if mask.shape != shape:
+                expected = f"int8 array of shape {shape}"
+            elif np.all(mask == mask.astype(np.bool_)):
                 return mask.astype(np.int8)
-        raise self._misfit(name, _MASK, value, "zeros and ones")
+        raise self._misfit(name, _MASK, value, expected)
 
     def _reward(self, name: str, value: Any) -> float:
         """Return an agent's reward as a float, from the types that plain steps take."""
@@ -455,7 +454,9 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
         self.single_action_space = _one_space(env.action_space, "action")
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        declared: dict[str, Any] = {"alive": _FLAG, "episode_over": _FLAG, **env.shared_infos}
+        declared: dict[str, Any] = {"alive": _FLAG, "episode_over": _FLAG}
+        if env.info_space is not None:
+            declared.update(env.info_space.spaces)
         if env.mask_spaces:
             declared[_MASK] = env.mask_spaces[env.agent_names[0]]
         self.info_space = spaces.Dict(declared)

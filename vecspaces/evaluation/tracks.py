@@ -136,13 +136,8 @@ def _over_time(
             continue
         if member is None:
             found[key] = [info.get(key) for info in own]
-        elif isinstance(member, Dict):
-            inner, others_in = ([info.get(key, {}) for info in infos] for infos in (declared, own))
-            found[key] = _over_time(inner, others_in, member)
         else:
-            values = create_empty_array(member, len(given))
-            if not isinstance(values, np.ndarray):  # of variable size, or several leaves
-                values = np.full(len(given), None, object)
+            values: Any = create_empty_array(member, len(given))
             for time in np.flatnonzero(given).tolist():
                 values[time] = declared[time][key][0]
             found[key] = values

@@ -13,10 +13,9 @@ import numpy as np
 from vecspaces.checks import show_value
 from vecspaces.errors import InvalidFlagError, InvalidInfoError, InvalidRewardError
 from vecspaces.interop import foreign_values, native_space
-from vecspaces.layout import Layout, Mismatch, Rows
-from vecspaces.memory import Arena
 from vecspaces.sampling import fit_mask
 from vecspaces.spaces import Dict
+from vecspaces.vector.exchange.info_space import compile_infos
 from vecspaces.vector.group import validation
 
 _DEEPEST = 50
@@ -225,29 +224,14 @@ class DeclaredInfos:
     """Checks infos against an info_space as a vector env with `validate=True` does."""
 
     def __init__(self, space: Dict[Any]) -> None:
-        self._rows: dict[str, Rows] = {}
-        for key, member in space.spaces.items():
-            if not isinstance(member, Dict):  # of agents: their adapter makes it
-                layout = Layout.compile(member, 1)
-                (self._rows[key],) = layout.bind(Arena(layout.size))
+        self._rule = validation.InfoRule(compile_infos(space, 1, slots=1, offset=0))
         #: The keys that no info had, in the order of the space.
         self.missing = list(space.spaces)
 
     def explain(self, info: dict[Any, Any]) -> str | None:
         """Return why an info is not in the space; None if it is."""
         self.missing = [key for key in self.missing if key not in info]
-        for key, rows in self._rows.items():
-            if key not in info:
-                continue
-            name = f"info[{key!r}]"
-            try:
-                rows.write(0, info[key])
-            except Mismatch as error:
-                return str(Mismatch(error.expected, error.found, error.path, name=name))
-            wrong = rows.layout.space.explain(rows.item(0), name=name)
-            if wrong is not None:
-                return wrong
-        return None
+        return self._rule.explain(info)
 
 
 class Difference(NamedTuple):

@@ -16,7 +16,7 @@ from vecspaces.layout.packing import Dumps, dumping_by
 from vecspaces.log import log
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Dict, Space
-from vecspaces.vector.exchange.info_space import InfoLayout, InfoRows, objects_of
+from vecspaces.vector.exchange.info_space import InfoRows, compile_infos
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.positions import POSITION_SHAPE, Positions
 from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE
@@ -30,10 +30,8 @@ class BufferPlan:
     actions: Layout
     # The last observations of episodes, in SAME_STEP mode only.
     finals: Layout | None
-    # With an info_space: the declared infos, in as many slots as observations; and in SAME_STEP
-    # mode, the last infos of episodes, under "final_info".
-    infos: InfoLayout | None
-    final_infos: InfoLayout | None
+    # The declared infos, in as many slots as observations: each key, and under `_key` its mask.
+    infos: dict[str, Layout]
     # By name: dtype, shape and offset in bytes.
     arrays: dict[str, tuple[str, tuple[int, ...], int]]
     size: int
@@ -55,20 +53,17 @@ class BufferPlan:
     ) -> BufferPlan:
         """Lay out the rows of `num_envs` environments."""
         compile_layout = partial(Layout.compile, n=num_envs, variable_capacity=variable_capacity)
-        compile_infos = partial(InfoLayout.compile, n=num_envs, variable_capacity=variable_capacity)
         observations = compile_layout(observation_space, slots=slots)
         actions = compile_layout(action_space, offset=observations.size)
         end = actions.offset + actions.size
-        last = infos = final_infos = None
+        last = None
         if finals:
             last = compile_layout(observation_space, offset=end)
             end += last.size
+        infos = {}
         if info_space is not None:
-            infos = compile_infos(info_space, slots=slots, offset=end)
-            end = infos.end
-            if finals:
-                final_infos = compile_infos(Dict(final_info=info_space), slots=1, offset=end)
-                end = final_infos.end
+            infos = compile_infos(info_space, num_envs, slots=slots, offset=end)
+            end += sum(layout.size for layout in infos.values())
         arrays: dict[str, tuple[str, tuple[int, ...], int]] = {}
 
         def place(name: str, dtype: str, *shape: int) -> None:
@@ -90,7 +85,7 @@ class BufferPlan:
             place("env_counters", "i8", num_envs, *ENV_SHAPE)
             place("worker_counters", "i8", num_workers, *WORKER_SHAPE)
         size = -(-end // ALIGNMENT) * ALIGNMENT
-        return cls(observations, actions, last, infos, final_infos, arrays, size)
+        return cls(observations, actions, last, infos, arrays, size)
 
     @property
     def num_envs(self) -> int:
@@ -105,8 +100,7 @@ class BufferPlan:
     @property
     def has_variable(self) -> bool:
         """Whether workers write values of variable size."""
-        infos = self.infos is not None and self.infos.has_variable
-        return self.observations.has_variable or infos
+        return self.observations.has_variable
 
 
 class Slice(NamedTuple):
@@ -143,10 +137,8 @@ class Buffers:
         self.finals: Rows | None = None
         if plan.finals is not None:
             (self.finals,) = plan.finals.bind(self.arena, spill=True)
-        self.infos = () if plan.infos is None else plan.infos.bind(self.arena)
-        self.final_infos: InfoRows | None = None
-        if plan.final_infos is not None:
-            (self.final_infos,) = plan.final_infos.bind(self.arena)
+        bound = [layout.bind(self.arena) for layout in plan.infos.values()]
+        self.infos = [InfoRows(dict(zip(plan.infos, rows))) for rows in zip(*bound)]  # noqa: B905
         views = {name: self.arena.view(*where) for name, where in plan.arrays.items()}
         self.rewards: npt.NDArray[np.float64] = views["rewards"]
         self.terminations: npt.NDArray[np.bool_] = views["terminations"]
@@ -186,8 +178,7 @@ class Buffers:
     @property
     def _ends(self) -> list[Rows]:
         """The parts that are written at the end of an episode (SAME_STEP)."""
-        finals = [] if self.finals is None else [self.finals]
-        return finals if self.final_infos is None else finals + self.final_infos.parts
+        return [] if self.finals is None else [self.finals]
 
     def _written(self, slot: int) -> list[Rows]:
         """The parts of a slot that every reset and step writes."""
@@ -202,11 +193,12 @@ class Buffers:
     def add_finals(
         self, infos: dict[str, Any], rows: npt.NDArray[Any], ended: npt.NDArray[np.bool_]
     ) -> None:
-        """Add the results of ends of episodes to merged infos of `rows`, some of which `ended`."""
+        """Add last observations to merged infos of `rows`, some of which `ended` an episode."""
         assert self.finals is not None
-        infos["final_obs"], infos["_final_obs"] = objects_of(self.finals, rows, ended), ended
-        if self.final_infos is not None:
-            self.final_infos.gather(infos, rows, ended)
+        last = np.full(len(rows), None, dtype=object)
+        for place in np.flatnonzero(ended).tolist():
+            last[place] = self.finals.item(int(rows[place]))
+        infos["final_obs"], infos["_final_obs"] = last, ended
 
     def release(self) -> None:
         """Free the memory; views that the caller has stay valid as long as they exist."""

@@ -36,15 +36,12 @@ class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error o
     """An environment returned a wrong result.
 
     `kind` is the type of the user's error, and `text` the part of its message after the name of the
-    environment; `row` is None for the environment that ran last. `reason` is the part of the text
-    about a value that is not in its space.
+    environment; `row` is None for the environment that ran last.
     """
 
-    def __init__(
-        self, kind: type[Exception], text: str, row: int | None = None, reason: str = ""
-    ) -> None:
-        super().__init__(kind, text, row, reason)
-        self.kind, self.text, self.row, self.reason = kind, text, row, reason
+    def __init__(self, kind: type[Exception], text: str, row: int | None = None) -> None:
+        super().__init__(kind, text, row)
+        self.kind, self.text, self.row = kind, text, row
 
 
 def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:

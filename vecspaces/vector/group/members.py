@@ -40,7 +40,7 @@ class Member(ABC):
     """Environments of a group, and their rows, which `place` numbers."""
 
     #: The attributes that `view` makes, and that a copy of the group makes again.
-    _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_views", "_info_writers", "_final_writer")
+    _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_views", "_info_writers")
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         self.built = list(built)
@@ -60,14 +60,8 @@ class Member(ABC):
         """Attach to the memory that is used from now on."""
         self._views = views
         buffers, low, high = views.buffers, self.rows.start, self.rows.stop
-        # With an info_space, the writers of the infos of each slot, and of the last infos of
-        # episodes.
-        self._info_writers = [
-            InfoWriter(infos, low, high, self._validate) for infos in buffers.infos
-        ]
-        self._final_writer: InfoWriter | None = None
-        if buffers.final_infos is not None:
-            self._final_writer = InfoWriter(buffers.final_infos, low, high, self._validate)
+        # The writers of declared infos in each slot.
+        self._info_writers = [InfoWriter(infos, low, high) for infos in buffers.infos]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in self._OF_VIEWS}

@@ -7,8 +7,6 @@ from itertools import chain
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
-
 from vecspaces.checks import RAISED
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
@@ -18,7 +16,7 @@ from vecspaces.vector.group.members import Member, Note
 from vecspaces.vector.group.vector_member import VectorMember
 
 # The infos of every step of agents; in a plain step, the first is True, and there are no others.
-_GIVEN = (("alive",), ("episode_over",))
+_GIVEN = ("alive", "episode_over")
 
 
 class PlainSteps:
@@ -40,11 +38,10 @@ class PlainSteps:
         # Views of the infos in each slot, and their values after a plain step.
         self._infos: list[list[tuple[Any, Any]]] = []
         for infos in buffers.infos:
-            given = [bound.key.path in _GIVEN for bound in infos.keys]
-            views: list[tuple[Any, Any]] = [(infos.presence[low:high], np.array(given))]
-            for bound in infos.keys:
-                if bound.array is not None:
-                    views.append((bound.array[low:high], bound.key.path == _GIVEN[0]))
+            views: list[tuple[Any, Any]] = []
+            for name, _, _, array, mask in infos.keys:
+                views.append((array[low:high], name == _GIVEN[0]))
+                views.append((mask[low:high], name in _GIVEN))
             self._infos.append(views)
 
     @classmethod
@@ -54,9 +51,7 @@ class PlainSteps:
         """Return the steps of these members; None if some have no plain steps."""
         able = [one for one in members if isinstance(one, VectorMember) and one.can_act]
         # Their infos must be declared, as they are if the argument `info_space` was not given.
-        keys = () if buffers.plan.infos is None else buffers.plan.infos.keys
-        paths = {key.path for key in keys if key.is_array}
-        if len(able) < len(members) or not paths.issuperset(_GIVEN):
+        if len(able) < len(members) or not buffers.plan.infos.keys() >= set(_GIVEN):
             return None
         return cls(able, buffers, rows, progress)
 

@@ -13,7 +13,6 @@ from time import perf_counter_ns
 from typing import Any
 
 from vecspaces.checks import RAISED
-from vecspaces.spaces import Space
 from vecspaces.vector.agents import end_agents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure
@@ -29,9 +28,9 @@ from vecspaces.vector.group.form import (
     wrong_form,
 )
 from vecspaces.vector.group.members import Failures, Member, Note, Views, reset_arguments
-from vecspaces.vector.group.slot_writer import SlotWriter, ValidatedSlotWriter
+from vecspaces.vector.group.slot_writer import SlotWriter
 from vecspaces.vector.group.threads import Guarded
-from vecspaces.vector.group.validation import Validated, batch_of_boxes
+from vecspaces.vector.group.validation import Validated
 
 # Access to members of enumerations is slow.
 _NEXT_STEP, _SAME_STEP = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
@@ -46,10 +45,6 @@ class SingleEnvs(Member):
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         super().__init__(built, mode, validate)
-        # Checks the bounds of all observations at once; None if each is checked separately.
-        self._boxes: Space[Any] | None = None
-        if validate:
-            self._boxes = batch_of_boxes([one.observation_spaces[0] for one in built])
         # The objects that reset and step each environment in an episode, and the objects that take
         # the next step.
         self._envs: list[Any] = []
@@ -63,6 +58,7 @@ class SingleEnvs(Member):
 
     def bind(self, views: Views, restart: Restart) -> None:
         """Begin again with these rows."""
+        self.view(views)
         self._envs = [self._stepper_of(number) for number in range(len(self.built))]
         self._steppers = list(self._envs)
         # Begin episodes without arguments; made once, because an end then stores one.
@@ -73,7 +69,6 @@ class SingleEnvs(Member):
         for row in starts:
             start = _Lost(self, row) if restart.reports else _Start(self, row, self._restarted(row))
             self._steppers[row - self.rows.start] = start
-        self.view(views)
 
     def view(self, views: Views) -> None:
         """Attach to the memory that is used from now on."""
@@ -83,8 +78,6 @@ class SingleEnvs(Member):
         infos: list[Any] = self._info_writers or [None] * buffers.plan.slots
         self._slots = [
             SlotWriter(buffers, slot, self.rows, info_writer)
-            if self._boxes is None
-            else ValidatedSlotWriter(buffers, slot, self.rows, info_writer, self._boxes, self._envs)
             for slot, info_writer in enumerate(infos)
         ]
         self._take_actions = buffers.actions.reader(self.rows.start, self.rows.stop)
@@ -110,8 +103,7 @@ class SingleEnvs(Member):
             env = Guarded(env, self.thread)
         if not self._validate or built.env is None:
             return env
-        row, defers = self.rows.start + number, self._boxes is not None
-        return Validated(env, built, row, defers)
+        return Validated(env, built, self.rows[number], self._views.buffers.plan.infos)
 
     # ------------------------------------------------------------------ episodes
 
@@ -185,19 +177,10 @@ class SingleEnvs(Member):
             finals = self._views.buffers.finals
             assert finals is not None
             finals.write(row, observation)
-            final = self._write_final(row, as_info(info))
+            final = snapshot(as_info(info))
             observation, info = self.timed_reset(row, arguments)
-            info = {**info, **final}
+            info = {**info, "final_info": final}
         return observation, info
-
-    def _write_final(self, row: int, info: dict[str, Any]) -> dict[str, Any]:
-        """Write the last info of an episode; return a copy of its undeclared keys."""
-        final: dict[str, Any] = {"final_info": info}
-        if self._final_writer is not None:
-            final = self._final_writer.write({row: final}, [row]).get(row, {})
-        elif not info:
-            return {"final_info": {}}
-        return snapshot(final)  # type: ignore[no-any-return]  # as what it copies
 
     # ------------------------------------------------------------------ step
 
@@ -290,7 +273,7 @@ class SingleEnvs(Member):
         last = {"agents": end_agents(info["agents"])} if has_agents else {}
         report: dict[str, Any] = {**last, "worker_restarted": True}
         if self._mode is AutoresetMode.SAME_STEP:
-            report = {**info, **self._write_final(row, last), "worker_restarted": True}
+            report = {**info, "final_info": last, "worker_restarted": True}
         elif self._mode is AutoresetMode.NEXT_STEP:
             self._steppers[row - self.rows.start] = _Start(self, row, first=(observation, info))
         # Except in SAME_STEP mode, the caller writes the last observation that it knew.

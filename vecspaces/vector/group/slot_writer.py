@@ -6,24 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from vecspaces.layout.columns import FLOATS
-from vecspaces.spaces import Space
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.infos import InfosByRow
 from vecspaces.vector.group.form import as_reward, reward_writer
 from vecspaces.vector.group.info_writer import InfoWriter
-from vecspaces.vector.group.validation import Validated
 
 
 class SlotWriter:
     """Writes the results of a step into one slot; bound once."""
 
-    def __init__(
-        self,
-        buffers: Buffers,
-        slot: int,
-        rows: range,
-        infos: InfoWriter | None,
-    ) -> None:
+    def __init__(self, buffers: Buffers, slot: int, rows: range, infos: InfoWriter | None) -> None:
         low, views = rows.start, buffers.slice(slot, rows.start, rows.stop)
         self._infos = infos
         self._write_observations = views.write
@@ -74,31 +66,3 @@ class SlotWriter:
     def write_infos(self, rows: Sequence[int], infos: InfosByRow) -> InfosByRow:
         """Write the infos of a reset of some rows; return those that are not declared."""
         return infos if self._infos is None else self._infos.write(infos, rows)
-
-
-class ValidatedSlotWriter(SlotWriter):
-    """Checks the bounds of the written values (`validate=True`)."""
-
-    def __init__(
-        self,
-        buffers: Buffers,
-        slot: int,
-        rows: range,
-        infos: InfoWriter | None,
-        space: Space[Any],
-        envs: Sequence[Validated],
-    ) -> None:
-        super().__init__(buffers, slot, rows, infos)
-        self._written = buffers.observations[slot].read()[rows.start : rows.stop]
-        self._space, self._envs = space, envs
-
-    def write(
-        self, rows: Sequence[int] | None, observations: list[Any], *others: Any
-    ) -> InfosByRow:
-        """Write the results of environments, and check all observations by one comparison."""
-        infos = super().write(rows, observations, *others)
-        if rows is not None or not self._space.contains(self._written):
-            numbers = range(len(self._envs)) if rows is None else [row - self._low for row in rows]
-            for number, observation in zip(numbers, observations, strict=True):
-                self._envs[number].check(observation)
-        return infos

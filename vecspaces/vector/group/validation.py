@@ -1,15 +1,15 @@
 """`validate=True`: the rules for results of environments, and their application in each step.
 
-`Validated` and `ValidatedVector` replace an environment in resets and steps, so that steps without
-`validate` test nothing. `check_env` applies the same rules.
+`Validated` and `ValidatedVector` wrap an environment in resets and steps only, so that calls,
+attributes and steps without `validate` do not meet them. `check_env` applies the same rules.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from math import isfinite, prod
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,13 +22,13 @@ from vecspaces.errors import (
     InvalidRewardError,
 )
 from vecspaces.interop import native_space, native_values
-from vecspaces.spaces import Box, Space
+from vecspaces.layout import Layout, Mismatch
+from vecspaces.spaces import Space
+from vecspaces.vector.exchange.infos import infos_as_list
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import InvalidResult, as_info, as_reward, failed
-from vecspaces.vector.utils import batch_differing_spaces, iterate
+from vecspaces.vector.utils import iterate
 
-# Up to this number of elements of an observation, the call takes longer than the comparison.
-_SMALL = 256
 _FLAGS = ("terminated", "truncated")
 
 
@@ -58,6 +58,39 @@ class ObservationRule:
         if self._convert is not None:
             observation = self._convert(observation)
         return self.space.explain(observation, name="observation")
+
+
+class InfoRule:
+    """The values of declared keys must be in their spaces, after the cast to the dtype there.
+
+    `layouts` are those of `compile_infos`.
+    """
+
+    def __init__(self, layouts: Mapping[str, Layout]) -> None:
+        self._layouts = layouts
+        # One row for each key.
+        self._places = {
+            name: layout.of_rows(1).bind(np.zeros(layout.of_rows(1).size, np.uint8))[0]
+            for name, layout in layouts.items()
+            if not name.startswith("_")
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return InfoRule, (self._layouts,)
+
+    def explain(self, info: Mapping[Any, Any]) -> str | None:
+        """Return why a value is not in its space; None if all are."""
+        for name, place in self._places.items():
+            if name not in info:
+                continue
+            try:
+                place.write(0, info[name])
+            except Mismatch as error:
+                return str(Mismatch(error.expected, error.found, (name, *error.path), name="info"))
+            wrong = place.layout.space.explain(place.item(0), name=f"info[{name!r}]")
+            if wrong is not None:
+                return wrong
+        return None
 
 
 def find_in_scalars(reward: Any, terminated: Any, truncated: Any) -> Iterator[Flaw]:
@@ -99,29 +132,24 @@ def _not_finite(reward: float) -> Flaw:
 # ---------------------------------------------------------------------- environments
 
 
-def batch_of_boxes(spaces: Sequence[Space[Any]]) -> Space[Any] | None:
-    """Return the space of a batch whose bounds are checked faster together than one by one.
-
-    Comparing small arrays takes as long as comparing large ones. None unless the spaces are small
-    boxes that differ only in their bounds.
-    """
-    first = spaces[0]
-    if any(type(space) is not Box or space.dtype != first.dtype for space in spaces):
-        return None
-    if any(space.shape != first.shape for space in spaces) or prod(first.shape or ()) > _SMALL:
-        return None
-    return batch_differing_spaces(spaces)
-
-
 class _Validating(ABC):
     """Raises the first flaw as an error that names the row and the step."""
 
-    def __init__(self, env: Any, rows: Sequence[int], since: str) -> None:
+    def __init__(self, env: Any, rows: range, since: str, layouts: Mapping[str, Layout]) -> None:
         self._env, self._rows, self._since, self._steps = env, rows, since, 0
+        self._info_rule = InfoRule(layouts)
 
     @abstractmethod
-    def check(self, observation: Any) -> None:
-        """Check the observations of the step that was made last."""
+    def _check_observations(self, observations: Any) -> None:
+        """Check what the environment observed."""
+
+    @abstractmethod
+    def _check_scalars(self, rewards: Any, terminations: Any, truncations: Any) -> None:
+        """Check rewards and flags."""
+
+    @abstractmethod
+    def _check_infos(self, infos: Any) -> None:
+        """Check infos."""
 
     def reset(self, **arguments: Any) -> Any:
         """Begin an episode in each row."""
@@ -130,8 +158,20 @@ class _Validating(ABC):
         parts = _unpack(result, 2)
         if parts is None:
             return result  # the caller of this method reports it
-        self.check(parts[0])
-        self._raise(find_in_info(parts[1]), self._rows[0])
+        self._check_observations(parts[0])
+        self._check_infos(parts[1])
+        return parts
+
+    def step(self, action: Any) -> Any:
+        """Take an action in each row."""
+        result = self._env.step(action)
+        self._steps += 1
+        parts = _unpack(result, 5)
+        if parts is None:
+            return result
+        self._check_observations(parts[0])
+        self._check_scalars(*parts[1:4])
+        self._check_infos(parts[4])
         return parts
 
     def _raise(self, flaws: Iterable[Flaw], row: int) -> None:
@@ -141,106 +181,73 @@ class _Validating(ABC):
             error = InvalidResult(flaw.kind, text, row)
             raise failed(error, self._rows, "step" if self._steps else "reset")
 
-    def _check(self, rule: ObservationRule, observation: Any, row: int) -> None:
+    def _check_observation(self, rule: ObservationRule, observation: Any, row: int) -> None:
         wrong = rule.explain(observation)
         if wrong is not None:
             expected = f"{wrong}: make it return what its observation_space holds"
             self._raise([Flaw(InvalidObservationError, "an invalid observation", expected)], row)
 
+    def _check_info(self, info: Mapping[Any, Any], row: int) -> None:
+        wrong = self._info_rule.explain(info)
+        if wrong is not None:
+            expected = f"{wrong}: make it return what its info_space holds, or leave the key out"
+            self._raise([Flaw(InvalidInfoError, "an invalid info", expected)], row)
+
 
 class Validated(_Validating):
-    """Resets and steps an environment; raises if a result is invalid.
+    """Resets and steps an environment; raises if a result is invalid."""
 
-    `defers`: the bounds are checked together with those of other rows, and `check` is called if
-    they may be violated.
-    """
-
-    def __init__(self, stepper: Any, built: Built, row: int, defers: bool) -> None:
-        super().__init__(stepper, (row,), "of its episode")
+    def __init__(self, env: Any, built: Built, row: int, layouts: Mapping[str, Layout]) -> None:
+        super().__init__(env, range(row, row + 1), "of its episode", layouts)
         self._rule = ObservationRule(built.observation_spaces[0], built.env.observation_space)
-        # The dtype of observations that need no other check.
-        self._dtype = built.observation_spaces[0].dtype if defers else None
 
-    def check(self, observation: Any) -> None:
-        """Check an observation."""
-        self._check(self._rule, observation, self._rows[0])
+    def _check_observations(self, observations: Any) -> None:
+        self._check_observation(self._rule, observations, self._rows[0])
 
-    def step(self, action: Any) -> Any:
-        """Take an action."""
-        result = self._env.step(action)
-        self._steps += 1
-        # The usual results need no further call.
-        if result.__class__ is tuple and len(result) == 5:
-            observation, reward, terminated, truncated, info = result
-            if (
-                terminated is False
-                and truncated is False
-                and reward.__class__ is float
-                and isfinite(reward)
-                and info.__class__ is dict
-                and not info
-                and observation.__class__ is np.ndarray
-                and observation.dtype is self._dtype
-            ):
-                return result
-        parts = _unpack(result, 5)
-        if parts is None:
-            return result
-        observation, reward, terminated, truncated, info = parts
-        self.check(observation)
-        self._raise(find_in_scalars(reward, terminated, truncated), self._rows[0])
-        self._raise(find_in_info(info), self._rows[0])
-        return parts
+    def _check_scalars(self, rewards: Any, terminations: Any, truncations: Any) -> None:
+        self._raise(find_in_scalars(rewards, terminations, truncations), self._rows[0])
+
+    def _check_infos(self, infos: Any) -> None:
+        self._raise(find_in_info(infos), self._rows[0])
+        self._check_info(infos, self._rows[0])
 
 
 class ValidatedVector(_Validating):
     """Resets and steps a vector env; raises if one of its rows is invalid."""
 
-    def __init__(self, built: Built, rows: range) -> None:
-        super().__init__(built.env, rows, "since its reset")
-        self._first = rows.start
+    def __init__(self, built: Built, rows: range, layouts: Mapping[str, Layout]) -> None:
+        super().__init__(built.env, rows, "since its reset", layouts)
         single, batch = built.env.single_observation_space, built.env.observation_space
         self._rules = [ObservationRule(space, single) for space in built.observation_spaces]
         self._batch = ObservationRule(native_space(batch), batch)
 
-    def step(self, actions: Any) -> Any:
-        """Step all environments."""
-        result = self._env.step(actions)
-        self._steps += 1
-        parts = _unpack(result, 5)
-        if parts is None:
-            return result
-        observations, rewards, terminations, truncations, infos = parts
-        self.check(observations)
-        numbers = np.asarray(rewards, np.float64)
-        for at in np.flatnonzero(~np.isfinite(numbers))[:1].tolist():
-            self._raise([_not_finite(numbers[at])], self._first + at)
+    def _check_observations(self, observations: Any) -> None:
+        rows = None
+        with suppress(Exception):  # a batch of the wrong form may break an iteration in any way
+            rows = _unpack(iterate(self._batch.space, observations), len(self._rules))
+        if rows is None:
+            self._check_observation(self._batch, observations, self._rows[0])
+            return
+        for row, rule, observation in zip(self._rows, self._rules, rows, strict=True):
+            self._check_observation(rule, observation, row)
+
+    def _check_scalars(self, rewards: Any, terminations: Any, truncations: Any) -> None:
+        for row, reward in zip(self._rows, np.asarray(rewards, np.float64).tolist(), strict=True):
+            if not isfinite(reward):
+                self._raise([_not_finite(reward)], row)
         for name, flags in zip(_FLAGS, (terminations, truncations), strict=True):
             if np.asarray(flags).dtype != np.bool_:
                 found = f"{show_value(flags)} as {name}"
-                self._raise([Flaw(InvalidFlagError, found, "expected bools")], self._first)
-        self._raise(find_in_info(infos), self._first)
-        self._check_finals(infos)
-        return parts
+                self._raise([Flaw(InvalidFlagError, found, "expected bools")], self._rows[0])
 
-    def check(self, observations: Any) -> None:
-        """Check a batch of observations."""
-        if self._batch.explain(observations) is None:
-            return
-        each = None
-        with suppress(Exception):  # a batch of the wrong form may break an iteration in any way
-            each = _unpack(iterate(self._batch.space, observations), len(self._rules))
-        if each is None:
-            self._check(self._batch, observations, self._first)
-            return
-        for row, (rule, observation) in enumerate(zip(self._rules, each, strict=True), self._first):
-            self._check(rule, observation, row)
-
-    def _check_finals(self, infos: Mapping[str, Any]) -> None:
-        """Check the last observations of the episodes that ended (SAME_STEP)."""
-        if "final_obs" in infos and "_final_obs" in infos:
-            for at in np.flatnonzero(infos["_final_obs"]).tolist():
-                self._check(self._rules[at], infos["final_obs"][at], self._first + at)
+    def _check_infos(self, infos: Any) -> None:
+        self._raise(find_in_info(infos), self._rows[0])
+        for number, info in enumerate(infos_as_list(infos, len(self._rows))):
+            row = self._rows[number]
+            if "final_obs" in info:  # of an episode that ended (SAME_STEP)
+                self._check_observation(self._rules[number], info["final_obs"], row)
+            self._check_info(info.get("final_info", {}), row)
+            self._check_info(info, row)
 
 
 def _unpack(result: Any, count: int) -> tuple[Any, ...] | None:

@@ -59,8 +59,8 @@ class VectorMember(Member):
         self._reports = restart.reports
         self._first = self._latest = None
         self._starts = {}
-        self._make_stepper()
         self.view(views)
+        self._make_stepper()
 
     def whole(self, rows: Sequence[int]) -> list[list[int]]:
         """All rows step together."""
@@ -74,8 +74,10 @@ class VectorMember(Member):
 
     def _make_stepper(self) -> None:
         """Make the object that resets and steps the vector env."""
-        validates = self._validate and self._env is not None
-        self._stepper = ValidatedVector(self.built[0], self.rows) if validates else self._env
+        self._stepper = self._env
+        if self._validate and self._env is not None:
+            layouts = self._views.buffers.plan.infos
+            self._stepper = ValidatedVector(self.built[0], self.rows, layouts)
         if self.thread is not None:
             self._stepper = Guarded(self._stepper, self.thread)
         self.act_ahead: Any = self._env.act_ahead if self.can_act else _no_plain_step
@@ -180,7 +182,7 @@ class VectorMember(Member):
             else:
                 columns = self._go_on(slot)
                 if self._info_writers:
-                    columns = self._write_infos(slot, columns)
+                    columns = self._info_writers[slot].write_columns(columns, self.rows)
         except RAISED as error:
             raise failed(error, self.rows, "step") from None
         if note is not None:
@@ -200,16 +202,6 @@ class VectorMember(Member):
             return columns
         self._first = None
         return self._step(slot)
-
-    def _write_infos(self, slot: int, columns: Columns) -> Columns:
-        """Write the infos of a step; return what is not declared."""
-        columns = dict(columns)
-        if self._final_writer is not None:
-            final = columns.pop("final_info", None)
-            rows = {*self._ended(slot), *([] if final is None else final.rows)}
-            given = {} if final is None else {"final_info": final}
-            columns.update(self._final_writer.write_columns(given, sorted(rows)))
-        return self._info_writers[slot].write_columns(columns, self.rows)
 
     @property
     def can_act(self) -> bool:

@@ -19,9 +19,9 @@ class Rollout(NamedTuple):
         rewards: Shape `(T, num_envs)`, float64; entry t follows observation t.
         terminations: Shape `(T, num_envs)`, bool.
         truncations: Shape `(T, num_envs)`, bool.
-        infos: The keys of the `info_space` whose values are arrays: for each key, also in nested
-            Dicts, the values of shape `(T + 1, num_envs, ...)` that belong to the observations, and
-            under `_key` a mask of the environments that returned it; empty without an info_space.
+        infos: For each key of the `info_space`, the values of shape `(T + 1, num_envs, ...)` that
+            belong to the observations, and under `_key` a mask of the environments that returned
+            it; empty without an info_space.
     """
 
     observations: Any

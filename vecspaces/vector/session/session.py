@@ -256,13 +256,13 @@ class Session:
         """Return the steps of a complete rollout; the next step begins another."""
         self.check("step", "rollout_view")
         buffers, steps = self._backend.buffers, self.ring.rollout_steps
-        declared = buffers.plan.infos
+        infos = buffers.plan.infos
         rollout = Rollout(
             buffers.plan.observations.ring(buffers.arena, steps + 1),
             buffers.rewards[1 : steps + 1].copy(),
             buffers.terminations[1 : steps + 1].copy(),
             buffers.truncations[1 : steps + 1].copy(),
-            {} if declared is None else declared.ring(buffers.arena, steps + 1),
+            {key: layout.ring(buffers.arena, steps + 1) for key, layout in infos.items()},
         )
         self.ring.begins_rollout = True
         return rollout
