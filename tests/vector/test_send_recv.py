@@ -462,49 +462,6 @@ def test_sending_to_no_environment_leaves_nothing_to_receive(kind: Any) -> None:
                 envs.get_attr("number", env_ids=wrong)
 
 
-@diagonal(
-    make=[SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)],
-    values=[
-        [1, 2.5, True],
-        [1, 1, 2.5],
-        [np.float32(0.1), 0.1, np.int8(1)],
-        [2**63, -1, 2**70],
-        [np.zeros(2, np.int8), np.ones(2, np.uint8), np.ones(2)],
-        [np.array(1), np.array(2.5), 3],
-        [np.array("a"), np.array("long"), "b"],
-        [{"a": 1}, {"a": 2.5}, {"a": {"b": 3}}],
-        [{"a": np.int8(1)}, {"a": 300}, {"a": 2.5}],
-        [{"q": 1}, "text", {"q": 2, "r": None}, np.zeros(2), np.zeros(3), None, [2.5]],
-    ],
-)
-def test_infos_keep_their_types_whatever_came_with_them(make: Any, values: Any) -> None:
-    """Each row that is received alone has those of its environment, also beside a vector env."""
-    env_fns = telling({"x": value} for value in values)
-    alone = []
-    for env_fn in env_fns:
-        with SyncVectorEnv([env_fn]) as one:
-            alone.append(one.reset()[1])
-            assert_same_infos(one.step(np.zeros(1, np.int64))[4], alone[-1])
-    singles = list(range(len(values)))
-    pair = partial(SyncVectorEnv, [env_fns[1]] * 2)
-    for rows, members in (
-        (singles, env_fns),
-        ([0, 1, *singles[1:]], [env_fns[0], pair, *env_fns[2:]]),
-    ):
-        with SyncVectorEnv([env_fns[row] for row in rows]) as flat:
-            expected = flat.reset()[1]
-        actions = np.zeros(len(rows), np.int64)
-        with make(members) as envs:
-            assert_same_infos(envs.reset()[1], expected)
-            for _ in range(2):  # of a reset, and of a step
-                for _ in rows:
-                    found = envs.recv(1)
-                    assert_same_infos(found.infos, alone[rows[found.env_ids[0]]])
-                envs.send(actions)
-            envs.recv(len(rows))
-            assert_same_infos(envs.step(actions)[4], expected)
-
-
 @pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
 def test_what_a_caller_does_to_infos_is_not_received(make: Any) -> None:
     info = {"x": 1, "y": np.arange(2), "z": {"w": 2.5}}

@@ -10,7 +10,6 @@ import numpy as np
 from tests.contract import ALL_SPACES, assert_same_step, samples
 from tests.crosses import diagonal
 from tests.envs import Drift, Sampler
-from vecspaces import spaces
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.exchange.infos import snapshot
 
@@ -101,18 +100,6 @@ def check(make: Any, space: Any, mode: AutoresetMode) -> None:
 @diagonal(space=ALL_SPACES, mode=MODES)
 def test_in_this_process(space: Any, mode: AutoresetMode) -> None:
     check(SyncVectorEnv, space, mode)
-
-
-@diagonal(shared_memory=[True, False], mode=MODES)
-def test_in_workers(shared_memory: bool, mode: AutoresetMode) -> None:
-    space = spaces.Dict(
-        image=ALL_SPACES["image"],
-        graph=ALL_SPACES["Graph"],
-        steps=ALL_SPACES["Sequence"],
-        inner=ALL_SPACES["all"],
-    )
-    make = partial(AsyncVectorEnv, num_workers=2, shared_memory=shared_memory)
-    check(make, space, mode)
 
 
 @diagonal(outer=[SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)], mode=MODES)

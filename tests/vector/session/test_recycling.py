@@ -6,8 +6,6 @@ import logging
 import os
 import signal
 import sys
-import threading
-import time
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -479,43 +477,6 @@ def test_an_episode_that_a_crash_ends_does_not_count(tmp_path: Path) -> None:
         for count in (0, 0, 0, 0, 0, 0, 0, 1):
             assert envs.stats().recycled_after[0] == count
             envs.step([0, 0])
-
-
-class SlowToClose(Errand):
-    def close(self) -> None:
-        self.note("closing")
-        time.sleep(0.05)
-        super().close()
-
-
-@pytest.mark.parametrize(
-    "number", ordinarily(lambda number: number < 1, zip(range(3), strict=True))
-)
-def test_another_thread_closes_while_workers_close_that_are_replaced(
-    tmp_path: Path, number: int
-) -> None:
-    fns = [partial(SlowToClose, number, tmp_path) for _ in range(4)]
-    envs = AsyncVectorEnv(fns, num_workers=4, recycle_after=1)
-    errors: list[BaseException] = []
-
-    def close() -> None:
-        while "closing" not in (tmp_path / "notes").read_text():
-            time.sleep(0.001)
-        try:
-            envs.close()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=close)
-    thread.start()
-    with pytest.raises(ClosedEnvironmentError), envs:
-        envs.reset(seed=7)
-        while True:
-            envs.step([0] * 4)
-    thread.join()
-    assert errors == []
-    notes = (tmp_path / "notes").read_text()
-    assert notes.count("built") == notes.count("closed")
 
 
 @on_posix
