@@ -14,6 +14,8 @@ share counts for 1/k), which Linux alone reports.
 from __future__ import annotations
 
 import importlib
+import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +32,8 @@ from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 NUM_ENVS = 256
 MANY, MOST = 4096, 20_000
 METHODS = ("fork", "forkserver", "spawn")
+#: What the fork server imports.
+PRELOADED = ["vecspaces.vector.backends.process.worker", "gymnasium"]
 
 
 def descendants(pid: int | str = "self") -> Iterator[str]:
@@ -114,6 +118,8 @@ def start_by_method(rounds: int) -> None:
         f"CartPoles, seconds to the first observation (least of {rounds}; in parentheses the first)"
     )
     table = make_table(title, "environments", "workers", *METHODS, left=1)
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    multiprocessing.set_forkserver_preload(PRELOADED)
     for num_envs, num_workers in ((64, 64), (128, 128), (MANY, 2), (MOST, 2)):
         cells = []
         for method in METHODS:

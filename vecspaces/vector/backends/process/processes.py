@@ -192,17 +192,13 @@ def start_process(
             else:
                 with blocked():
                     process.start()
-    except (EOFError, ConnectionError) as error:
-        raise RuntimeError(_NO_SERVER) from error
-    except TimeoutError:
-        raise StepTimeoutError(_SLOW_SERVER.format(seconds)) from None
-    process.name = name
-    try:
+        process.name = name
         return WorkerProcess(process)
     except BaseException:
-        process.kill()
-        process.join(_KILL_SECONDS)
-        _close(process)
+        if process.pid is not None:
+            process.kill()
+            process.join(_KILL_SECONDS)
+            _close(process)
         raise
 
 
@@ -253,9 +249,11 @@ if sys.platform != "win32":
                 if server._forkserver_pid not in (None, before):
                     os.kill(server._forkserver_pid, signal.SIGKILL)
                 thread.join(_SERVER_END_SECONDS)
-                if process.pid is not None:
-                    process.kill()
-                raise KeyboardInterrupt if is_interrupted else TimeoutError
+                if is_interrupted:
+                    raise KeyboardInterrupt
+                raise StepTimeoutError(_SLOW_SERVER.format(seconds))
+        if errors and isinstance(errors[0], (EOFError, ConnectionError)):
+            raise RuntimeError(_NO_SERVER) from errors.pop()
         if errors:
             raise errors.pop()
 
@@ -263,7 +261,12 @@ if sys.platform != "win32":
         """In a forked process: other threads hold no lock, and the server is not its child."""
         global _main_lock
         _main_lock = threading.Lock()
-        forkserver._forkserver._forkserver_pid = None  # type: ignore[attr-defined]
+        server: Any = forkserver._forkserver
+        alive, modules = server._forkserver_alive_fd, server._preload_modules
+        server.__init__()
+        server._preload_modules = modules
+        if alive is not None:
+            os.close(alive)
 
     os.register_at_fork(after_in_child=_renew)
 
