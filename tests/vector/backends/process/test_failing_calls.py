@@ -43,7 +43,7 @@ OF_METHOD = {
     "fork": [name for name in CALLS if name != "fork_exec"],
     "spawn": [name for name in CALLS if name != "fork"],
     # multiprocessing's own client of the fork server loses descriptors when these fail in it.
-    "forkserver": [name for name in CALLS if name not in ("fork", "fork_exec", "pipe")],
+    "forkserver": [name for name in CALLS if name not in ("fork", "fork_exec", "pipe", "dup")],
 }
 MEMORY = ("memfd_create", "ftruncate", "mmap", "dup")
 
