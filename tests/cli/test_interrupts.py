@@ -109,12 +109,10 @@ def test_ctrl_c_is_reported_once_and_shows_what_was_found(
     errors = [line for line in result.stderr.splitlines() if not line.startswith(announced)]
     shows = command in SHOWN_FROM and STAGES.index(stage) >= STAGES.index(SHOWN_FROM[command])
     if shows:
-        line = result.stdout.splitlines()[-1]
-        assert line.startswith("interrupted: this is what was found so far")
+        assert "interrupted: this is what was found so far" in result.stdout.splitlines()
         assert errors == []
     else:
-        (line,) = errors
-        assert line.startswith("vecspaces: interrupted")
+        assert errors[0].startswith("vecspaces: interrupted")
         assert result.stdout == ""
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -139,14 +137,16 @@ def test_ctrl_c_after_a_long_wait_names_the_environment_and_its_line(
         warnings.filterwarnings("ignore", "This process", DeprecationWarning)
         result = run(command, stage, monkeypatch, *more)
     assert result.exit_code == 130, result.output
-    (line,) = [line for line in result.output.splitlines() if "interrupted" in line]
-    assert re.search(r'[;:] "[^"]*staged\.py", line \d+, in stop_at$', line)
+    lines = result.output.splitlines()
+    (number,) = [k for k, line in enumerate(lines) if "interrupted" in line]
+    found = "\n".join(lines[number:])
+    assert re.search(r'File "[^"]*staged\.py", line \d+, in stop_at$', found, re.M)
     if (command, stage) != ("evaluate", "build") and not {"sync", "import"} & {*more, stage}:
         verb = {"build": "building"}.get(stage, stage)
-        assert re.search(rf"[;:] {verb} was waiting [0-9]+\.[0-9] s for environment", line)
+        assert re.search(rf"^{verb} was waiting [0-9]+\.[0-9] s for environment", found, re.M)
         position = "being built" if stage == "build" else "(last seed|no seed).*"
-        assert re.search(rf"; environment 0 \({position}\); ", line)
-    assert ("goes on from runs.jsonl; " in line) == ("--journal" in more)
+        assert re.search(rf"^environment 0 \({position}\):", found, re.M)
+    assert ("goes on from runs.jsonl" in found) == ("--journal" in more)
 
 
 def test_an_interrupt_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,37 +25,33 @@ def describe(
     traceback: options.Traceback = False,
 ) -> None:
     """Show an environment's spaces, and the layout of batches."""
-    spaces = _spaces_of(options.find_env(env, **options.parse_env_args(env_arg)))
-    layouts = {name: Layout.compile(space, num_envs) for name, space in spaces.items()}
     console = output(json_file)
-    for name, layout in layouts.items():
-        console.print(f"{name}: {layout.space!r}", markup=False, soft_wrap=True)
+    found: dict[str, Any] = {"env": env}
+    spaces = _spaces_of(options.find_env(env, **options.parse_env_args(env_arg)))
+    for name, space in spaces.items():
+        layout = Layout.compile(space, num_envs)
+        console.print(f"{name}: {space!r}", markup=False, soft_wrap=True)
         console.print(repr(layout), markup=False, soft_wrap=True, end="\n\n")
-    write_json(json_file, {"env": env, **{name: _as_json(layouts[name]) for name in layouts}})
-
-
-def _as_json(layout: Layout) -> dict[str, Any]:
-    """Return a space, with its description if vecspaces has such spaces, and its layout."""
-    description = None
-    with suppress(CustomSpaceError):
-        description = to_description(layout.space)
-    return {
-        "repr": repr(layout.space),
-        "description": description,
-        "num_envs": layout.n,
-        "bytes_per_env": layout.nbytes,
-        "bytes": layout.size,
-        "leaves": [
-            {
-                "path": list(leaf.path),
-                "dtype": str(leaf.dtype),
-                "shape": list(leaf.shape),
-                "offset": leaf.offset,
-                "bytes": leaf.nbytes,
-            }
-            for leaf in layout.leaves
-        ],
-    }
+        found[name] = {
+            "repr": repr(space),
+            "description": None,
+            "num_envs": num_envs,
+            "bytes_per_env": layout.nbytes,
+            "bytes": layout.size,
+            "leaves": [
+                {
+                    "path": list(leaf.path),
+                    "dtype": str(leaf.dtype),
+                    "shape": list(leaf.shape),
+                    "offset": leaf.offset,
+                    "bytes": leaf.nbytes,
+                }
+                for leaf in layout.leaves
+            ],
+        }
+        with suppress(CustomSpaceError):  # spaces of other classes have none
+            found[name]["description"] = to_description(space)
+    write_json(json_file, found)
 
 
 def _spaces_of(make: Factory) -> dict[str, Space[Any]]:

@@ -64,38 +64,41 @@ def report(error: Exception | SystemExit, options: Mapping[str, str]) -> NoRetur
     The failing lines of code of an environment or a policy follow. `options` maps the names of
     arguments, with which a message may begin, to the names of options.
     """
-    cause = error.__cause__
-    failure = cause if isinstance(cause, Failure) else None
-    is_missing = _lacks_library(error)
-    frames = "" if is_missing else _own_frames(error, failure)
+    gymnasium = sys.modules.get("gymnasium.error")
+    # Gymnasium's error for a missing library has a complete message.
+    is_missing = gymnasium is not None and isinstance(error, gymnasium.DependencyNotInstalled)
+    is_complete = is_missing or (isinstance(error, _SELF_EXPLAINING) and str(error))
+    message = str(error) if is_complete else f"{type(error).__name__}: {error}"
+    failure = error.__cause__ if isinstance(error.__cause__, Failure) else None
+    frames = "" if is_missing else own_frames(error, failure)
     stack = getattr(error, "stack", None)
     if not frames and stack:
         frames = f"{stack}\n"
-    message = "; ".join([_describe(error, failure, options), *getattr(error, "__notes__", [])])
+    if failure is not None and not isinstance(error, VecspacesError):
+        kind = "" if is_missing else f"{type(error).__name__}: "
+        did = "could not be built" if failure.command == "build" else f"failed in {failure.command}"
+        message = f"{name_envs(failure.env_ids)} {did}: {kind}{error}"
+    elif failure is None:
+        message = _describe(error, message, options)
+    message = "; ".join([message, *getattr(error, "__notes__", [])])
     if "num_workers" in options:
         message = message.replace(ONE_WORKER_EACH, "as many --num-workers as --num-envs")
     typer.echo(f"vecspaces: {' '.join(message.split())}", err=True)
+    failed = (failure is not None and not is_missing) or isinstance(error, _FAILED)
     if frames or (failure is not None and not is_missing):
         typer.echo(f"{frames}(--traceback shows the rest)", err=True)
-    failed = (failure is not None and not is_missing) or isinstance(error, _FAILED)
     imported = isinstance(error, (ImportError, AttributeError))
     raise typer.Exit(1 if failed or (frames and not imported) else 2) from None
 
 
-def _describe(error: BaseException, failure: Failure | None, options: Mapping[str, str]) -> str:
+def _describe(error: BaseException, message: str, options: Mapping[str, str]) -> str:
     """Return the message of an error, with options in place of arguments."""
-    clear = isinstance(error, _SELF_EXPLAINING) and str(error)
-    kind = "" if _lacks_library(error) else f"{type(error).__name__}: "
-    message = str(error) if clear else f"{kind}{error}"
-    if failure is not None and isinstance(error, VecspacesError):
-        return message  # the message names the environment
-    if failure is not None:
-        what = (
-            "could not be built" if failure.command == "build" else f"failed in {failure.command}"
-        )
-        return f"{name_envs(failure.env_ids)} {what}: {kind}{error}"
     if isinstance(error, (WorkerDiedError, StepTimeoutError)):
-        return _describe_loss(error)
+        what, _, rest = str(error).partition("\n")
+        if isinstance(error.args[0], Message) and isinstance(error.args[0].fields[0], Message):
+            what = str(without_advice(error))  # which is for programs
+        position = rest.partition("\n")[0].removesuffix(":")
+        return f"{what}; {position}" if position else what
     if isinstance(error, InvalidActionError):
         return f"the policy returned invalid {message}"
     if isinstance(error, WorkerError):  # the message contains a traceback
@@ -106,46 +109,7 @@ def _describe(error: BaseException, failure: Failure | None, options: Mapping[st
     return message
 
 
-def _describe_loss(error: WorkerDiedError | StepTimeoutError) -> str:
-    """Return what happened and where, without the advice for programs and the stack."""
-    what, position, _ = _split(str(error))
-    if isinstance(error.args[0], Message) and isinstance(error.args[0].fields[0], Message):
-        what = str(without_advice(error))
-    return f"{what}; {position}" if position else what
-
-
-def describe_place(text: str) -> str:
-    """Return what happened, where, and the innermost line of the user's code, in one line."""
-    what, position, stack = _split(text)
-    return "; ".join(filter(None, [what, position, _innermost(f"{stack}\n")]))
-
-
-def _split(message: str) -> tuple[str, str, str]:
-    """Return the three parts of a message: what happened, where, and the stack."""
-    what, _, rest = message.partition("\n")
-    position, _, stack = rest.partition("\n")
-    return what, position.removesuffix(":"), stack
-
-
-def interrupted_line(error: BaseException) -> str:
-    """Return the line of the user's code that this process was running, or an empty string."""
-    return _innermost(_own_frames(error, None))
-
-
-def _innermost(text: str) -> str:
-    """Return file, line and function of the last frame of the user's code, else of any code."""
-    frames = [frame[0] for frame in _FRAME.finditer(text)]
-    own = [frame for frame in frames if not frame.startswith(_OF_LIBRARIES)] or frames
-    return own[-1].strip().partition("\n")[0].removeprefix("File ") if own else ""
-
-
-def _lacks_library(error: BaseException) -> bool:
-    """Whether the error is Gymnasium's for a missing library, whose message is complete."""
-    gymnasium = sys.modules.get("gymnasium.error")
-    return gymnasium is not None and isinstance(error, gymnasium.DependencyNotInstalled)
-
-
-def _own_frames(error: BaseException, failure: Failure | None) -> str:
+def own_frames(error: BaseException, failure: Failure | None) -> str:
     """Return the frames below the last one of vecspaces: those of the environment or policy."""
     text = "".join(format_exception(error)) if failure is None else failure.text
     for section in reversed(text.split(_HEADING)[1:]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from vecspaces.cli.console import write_json
-from vecspaces.cli.errors import describe_place, interrupted_line
+from vecspaces.cli.errors import own_frames
 from vecspaces.vector.exchange.failures import Message
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ EXIT_CODE = 130
 LONG_SECONDS = 1.0
 
 
-def _hanging(interruption: KeyboardInterrupt) -> list[str]:
-    """Return the environments for which the command was waiting long, and their lines of code.
+def _waited(interruption: KeyboardInterrupt) -> str:
+    """Return the environments for which the command was waiting long, with their stacks.
 
-    If the command was not waiting, an environment of this process may hang: return its line.
+    If the command was not waiting, an environment of this process may hang: return its code.
     """
     notes = [note for note in getattr(interruption, "__notes__", ()) if isinstance(note, Message)]
-    if notes:
-        return [describe_place(note) for note in notes if float(note.fields[1]) >= LONG_SECONDS]
-    return list(filter(None, [interrupted_line(interruption)]))
+    if not notes:
+        return own_frames(interruption, None).rstrip()
+    return "\n".join(note for note in notes if float(note.fields[1]) >= LONG_SECONDS)
 
 
 class Work:
@@ -49,10 +49,8 @@ class Work:
         interruption = self._interruption
         write_json(json_file, {**found, "interrupted": interruption is not None})
         if isinstance(interruption, KeyboardInterrupt):
-            text = "; ".join(
-                ["interrupted: this is what was found so far", *_hanging(interruption)]
-            )
-            console.print(text, style="yellow", markup=False, soft_wrap=True)
+            text = f"interrupted: this is what was found so far\n{_waited(interruption)}"
+            console.print(text.rstrip(), style="yellow", markup=False, soft_wrap=True)
             raise typer.Exit(EXIT_CODE)
 
 
@@ -65,6 +63,6 @@ def reported() -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt as interruption:
-            details = "; ".join([*map(str, interruption.args), *_hanging(interruption)])
-            typer.echo(f"vecspaces: interrupted{details and ': '}{details}", err=True)
+            text = ": ".join(["vecspaces: interrupted", *map(str, interruption.args)])
+            typer.echo(f"{text}\n{_waited(interruption)}".rstrip(), err=True)
             raise typer.Exit(EXIT_CODE) from None
