@@ -182,7 +182,3 @@ def failing(observations: Any) -> Any:
 
 def too_many(observations: Any) -> Any:
     return [0] * (len(observations) + 1)
-
-
-def of_another_kind(observations: Any) -> Any:
-    return [0.5] * len(observations)
