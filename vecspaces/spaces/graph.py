@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,8 @@ class Graph(Composite[GraphInstance]):
                edge_links=array([[0, 1]], dtype=int32))
     """
 
+    _has_fixed_size = False
+
     def __init__(
         self,
         node_space: Space[Any],
@@ -85,11 +87,6 @@ class Graph(Composite[GraphInstance]):
     def _members(self) -> dict[str, Space[Any]]:
         members = {"node_space": self.node_space}
         return members if self.edge_space is None else {**members, "edge_space": self.edge_space}
-
-    @property
-    def is_np_flattenable(self) -> Literal[False]:
-        """Always False, since the size of a value is not fixed."""
-        return False
 
     def _name_seeds(self) -> str:
         edges = "" if self.edge_space is None else ", and of its edges"

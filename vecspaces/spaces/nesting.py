@@ -19,6 +19,8 @@ MemberT = TypeVar("MemberT", covariant=True, default=Any)
 class Composite(StandardSpace[T_cov]):
     """A space with members; creating its own generator does not change theirs."""
 
+    _has_fixed_size: ClassVar[bool] = True
+
     def _members(self) -> Mapping[Any, Space[Any]]:
         """Return the members by their keys."""
         raise NotImplementedError
@@ -26,7 +28,8 @@ class Composite(StandardSpace[T_cov]):
     @property
     def is_np_flattenable(self) -> bool:
         """Whether every member can be flattened into a vector of a fixed length."""
-        return all(member.is_np_flattenable for member in self._members().values())
+        members = self._members().values()
+        return self._has_fixed_size and all(member.is_np_flattenable for member in members)
 
     @property
     def np_random(self) -> np.random.Generator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
                [0.19049619]], dtype=float32)
     """
 
+    _has_fixed_size = False
     feature_space: Space[Any]
     stack: bool
     stacked_feature_space: Space[Any]
@@ -74,11 +75,6 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
 
     def _members(self) -> dict[str, Space[Any]]:
         return {"feature_space": self.feature_space}
-
-    @property
-    def is_np_flattenable(self) -> Literal[False]:
-        """Always False, since the length of a value is not fixed."""
-        return False
 
     def _name_seeds(self) -> str:
         return "of the lengths and of the elements"
