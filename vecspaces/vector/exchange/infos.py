@@ -35,7 +35,7 @@ _IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
 _OF_MANY_KINDS = (np.ndarray, np.timedelta64)
 # Up to this number of rows, infos are sent unchanged.
 _FEW = 4
-_DICT, _LIST, _ARRAY = {dict}, {list}, {np.ndarray}
+_DICT, _ARRAY = {dict}, {np.ndarray}
 # The codes of `array` and NumPy for Python numbers.
 _CODES = {float: ("d", "f8"), int: ("q", "i8"), bool: ("b", "?")}
 # What the entries of a column's array were before: arrays, NumPy scalars, Python numbers, and in a

@@ -238,13 +238,7 @@ class EnvGroup:
 
         Those of `broken` are built again first. The returned rows can be stepped.
         """
-        failures: Failures = []
-        if broken or self._failed:
-            try:
-                failures = self._rebuild(broken, starts)
-            finally:
-                self._progress[0] = -1
-            self._failed.update(row for failed, _ in failures for row in failed)
+        failures = self._rebuild(broken, starts) if broken or self._failed else []
         for part in self._by_member(list(starts)) if starts else ():
             self._member_of[part[0]].begin({row: starts[row] for row in part})
         return make_written((_without(rows, failures) if failures else rows, [], failures))
@@ -295,24 +289,18 @@ class EnvGroup:
         self, slot: int, rows: list[list[int]], note: Note | None, failures: Failures
     ) -> list[Part]:
         """Step some rows of each member; a failure does not prevent the steps of others."""
-        parts: list[Part] = []
-        for together in rows:
-            part: Sequence[int] = together
-            member = self._member_of[part[0]]
-            while part:
-                try:
-                    columns = member.step(slot, part, note, failures)
-                    if columns:
-                        parts.append(columns)
-                    break
-                except BaseException as error:
-                    if not is_own(error):
-                        raise
-                    failure = Failure.of(error, part, "step")
-                    wholes = [one for one in member.whole(part) if set(one) & set(failure.env_ids)]
-                    failures.append(([row for whole in wholes for row in whole] or part, failure))
-                    part = _without(part, failures)
-        return parts
+        infos: list[Part] = []
+        for part in rows:
+            try:
+                columns = self._member_of[part[0]].step(slot, part, note, failures)
+            except BaseException as error:
+                if not is_own(error):
+                    raise
+                failures.append((part, Failure.of(error, part, "step")))
+            else:
+                if columns:
+                    infos.append(columns)
+        return infos
 
     def _by_member(self, rows: Sequence[int]) -> list[list[int]]:
         """Divide rows by their members, in the order in which the members are first named."""
@@ -346,21 +334,21 @@ class EnvGroup:
 
     def rebuild(self, rows: Sequence[int]) -> dict[int, Failure | None]:
         """Build the environments of some rows again; return the failures by row."""
-        try:
-            rebuilt = self._build_chosen({*rows})
-        finally:
-            self._progress[0] = -1
+        rebuilt = self._build_chosen({*rows})
         return {row: failure for together, failure in rebuilt for row in together}
 
     def _build_chosen(self, chosen: set[int]) -> list[tuple[list[int], Failure | None]]:
         """Build the environments of some rows again; return the rows of each, and its failure."""
         rebuilt: list[tuple[list[int], Failure | None]] = []
         at = 0
-        for member in self._members if chosen else ():
-            for number, rows in enumerate(member.whole(member.rows)):
-                if not chosen.isdisjoint(rows):
-                    rebuilt.append((rows, self._build_again(at, member, number, rows)))
-                at += 1
+        try:
+            for member in self._members if chosen else ():
+                for number, rows in enumerate(member.whole(member.rows)):
+                    if not chosen.isdisjoint(rows):
+                        rebuilt.append((rows, self._build_again(at, member, number, rows)))
+                    at += 1
+        finally:
+            self._progress[0] = -1
         return rebuilt
 
     def _build_again(self, at: int, member: Member, number: int, rows: list[int]) -> Failure | None:
