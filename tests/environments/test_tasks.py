@@ -18,7 +18,6 @@ from tests.envs import Ledger
 from tests.evaluation.envs import (
     Errand,
     Poisoned,
-    assert_same,
     assert_same_episodes,
     errand_policy,
     gathered,
@@ -169,17 +168,12 @@ def test_other_spaces_are_an_error_with_the_difference(name: str, space: Any, wo
     assert len(made) == 2
 
 
-@pytest.mark.parametrize(
-    ("env_fns", "kind", "words"),
-    [
-        ({}, ValueError, "at least one task"),
-        ([Ledger], TypeError, "a dict of functions"),
-        ({"a": "CartPole-v1"}, TypeError, "a dict of functions"),
-    ],
-)
-def test_wrong_factories_are_refused(env_fns: Any, kind: Any, words: str) -> None:
-    with pytest.raises(kind, match=words):
-        Tasks(env_fns)
+def test_wrong_factories_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one task"):
+        Tasks({})
+    for env_fns in ([Ledger], {"a": "CartPole-v1"}):
+        with pytest.raises(TypeError, match="a dict of functions"):
+            Tasks(env_fns)  # type: ignore[arg-type]
 
 
 def test_wrappers_of_gymnasium_and_chunks_go_around_tasks() -> None:
@@ -248,20 +242,12 @@ def task_of(k: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("way", [{"backend": "sync"}, {"num_workers": 2, "num_envs": 5}])
-def test_evaluate_plays_each_task_as_if_alone(way: Any) -> None:
-    seeds = seeds_of(3, EPISODES)
-    for name, shortest in TASKS.items():
-        options = [{"task": name}] * EPISODES
-        given: Any = {"episodes": EPISODES, "seed": 3, "options": options, **way}
-        alone = evaluate(
-            errand_policy, partial(Errand, shortest), episodes=EPISODES, seed=3, backend="sync"
-        )
-        assert_same(evaluate(errand_policy, errands, **given), alone)
+def test_evaluate_plays_each_episode_as_if_its_task_were_alone(way: Any) -> None:
     mixed = evaluate(errand_policy, errands, episodes=EPISODES, seed=3, options=task_of, **way)
-    for k, seed in enumerate(seeds):
+    for k, seed in enumerate(seeds_of(3, EPISODES)):
         errand = partial(Errand, TASKS[task_of(k)["task"]])
-        one = evaluate(errand_policy, errand, episodes=1, seed=[seed], backend="sync")
-        assert (one.returns[0], one.lengths[0]) == (mixed.returns[k], mixed.lengths[k])
+        alone = evaluate(errand_policy, errand, episodes=1, seed=[seed], backend="sync")
+        assert (alone.returns[0], alone.lengths[0]) == (mixed.returns[k], mixed.lengths[k])
 
 
 @posix

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.evaluation.envs import Errand, errand_policy
+from tests.evaluation.envs import Errand, errand_policy, numbered
 from vecspaces import Episode, Evaluation, collect, evaluate
 
-ALONE: dict[str, Any] = {"episodes": 40, "seed": 3, "backend": "sync", "num_envs": 1}
+ALONE: dict[str, Any] = {
+    "episodes": 40, "seed": 3, "options": numbered, "backend": "sync", "num_envs": 1
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

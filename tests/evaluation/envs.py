@@ -54,6 +54,11 @@ def _in_order(value: Any) -> Any:
     return [_in_order(part) for part in value] if isinstance(value, list) else value
 
 
+def numbered(k: int) -> dict[str, int]:
+    """Return options of episode k that tell an errand its number."""
+    return {"number": k}
+
+
 def gathered(*arguments: Any, **options: Any) -> list[Episode]:
     """Return what `collect` yields, forty episodes in order if nothing else is said."""
     return list(collect(*arguments, **{"episodes": 40, "seed": 3, "ordered": True, **options}))
@@ -61,6 +66,8 @@ def gathered(*arguments: Any, **options: Any) -> list[Episode]:
 
 class Errand(Env[Any, Any]):
     """Gives a mission, as MiniGrid does; lengths vary tenfold, and rewards depend on the actions.
+
+    Infos tell the number of the episode, if the options have it.
 
     Args:
         shortest: The steps of the shortest episode.
@@ -83,11 +90,13 @@ class Errand(Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.seed = seed
+        # Options are a copy, which an environment may change.
+        self.number = options.pop("number", -1) if options else -1
         self.time = 0
         self.length = int(self.np_random.integers(self.shortest, 10 * self.shortest + 1))
         self.mission = WORDS[int(self.np_random.integers(3))]
         self.place = self.np_random.normal(size=2)
-        return self._observe(), {"begun": True}
+        return self._observe(), {"begun": self.number}
 
     def step(self, action: Any) -> Any:
         time.sleep(self.pause)
@@ -98,6 +107,7 @@ class Errand(Env[Any, Any]):
         info: dict[str, Any] = {"distance": np.float32(np.abs(self.place).sum()), "note": "ok"}
         if over:
             info |= {"is_success": won, "parcels": self.time, "of": {"nested": 1}}
+            info["number"] = self.number
             if won:
                 info["tip"] = 0.25
         return self._observe(), self.place[0] / 3, over and won, over and not won, info

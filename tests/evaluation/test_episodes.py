@@ -30,6 +30,7 @@ from tests.evaluation.envs import (
     assert_same_episodes,
     errand_policy,
     gathered,
+    numbered,
     seeds_of,
 )
 from tests.leaks import descendants
@@ -50,7 +51,7 @@ Replay = Callable[..., Any]
 def play(caller: str, policy: Any, env: Any, **options: Any) -> Any:
     """Return what `evaluate` or `collect` makes of forty episodes."""
     call: Any = evaluate if caller == "evaluate" else gathered
-    return call(policy, env, **{"episodes": 40, "seed": 3, **options})
+    return call(policy, env, **{"episodes": 40, "seed": 3, "options": numbered, **options})
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_an_episode_equals_one_played_by_hand(
     assert expected.seeds.tolist() == [one.seed for one in episodes] == seeds_of(3, 40)
     for k, episode in enumerate(episodes):
         assert episode.number == k
-        observation, info = env.reset(seed=episode.seed)
+        observation, info = env.reset(seed=episode.seed, options={"number": k})
         observations, infos, results = [observation], [info], []
         for action in episode.actions:
             batch: Any = {key: np.array([part]) for key, part in observation.items()}
@@ -102,10 +103,11 @@ def test_an_episode_equals_one_played_by_hand(
         # One after the other: Python's `sum` is more exact from 3.12 on.
         assert expected.returns[k] == np.add.accumulate(rewards)[-1]
         assert (expected.lengths[k], expected.terminated[k]) == (len(results), results[-1][1])
-        for key in ("is_success", "distance", "parcels"):
+        for key in ("is_success", "distance", "parcels", "number"):
             assert expected.infos[key][k] == info[key]
         assert np.isnan(expected.infos["tip"][k]) == ("tip" not in info)
-    assert set(expected.infos) == {"distance", "is_success", "parcels", "tip"}
+    assert set(expected.infos) == {"distance", "is_success", "number", "parcels", "tip"}
+    assert expected.infos["number"].tolist() == list(range(40))
     assert expected.lengths.max() > 5 * expected.lengths.min()
     assert expected.steps == expected.lengths.sum()
     assert not expected.retries.any()
@@ -289,11 +291,13 @@ def test_one_that_always_loses_its_worker_is_named(
     seed = seeds_of(3, 40)[at]
     env = partial(Poisoned, (seed,), where, None if deed == "SIGKILL" else tmp_path, deed)
     kind = WorkerDiedError if deed == "SIGKILL" else StepTimeoutError
-    with pytest.raises(kind, match=rf"episode {at} with seed {seed} ") as caught:
+    with pytest.raises(kind) as caught:
         play(caller, errand_policy, env, max_retries=max_retries, **losing(deed, seed))
+    named = f"episode {at} with seed {seed} and options {numbered(at)}"
     times = "once" if max_retries == 0 else f"{max_retries + 1} times"
-    assert f"lost its worker {times}, and max_retries is {max_retries}" in str(caught.value)
-    assert f"{caller}(..., episodes=1, seed=[{seed}]) plays it alone" in str(caught.value)
+    assert f"{named} lost its worker {times}, and max_retries is {max_retries}" in str(caught.value)
+    alone = f"{caller}(..., episodes=1, seed=[{seed}], options=[{numbered(at)}]) plays it alone"
+    assert alone in str(caught.value)
     assert getattr(caught.value, "exitcode", -signal.SIGKILL) == -signal.SIGKILL
     assert "built again" not in str(caught.value) and "restarted" not in str(caught.value)
     if deed == "SIGKILL":  # and alone it does it again
@@ -489,7 +493,8 @@ def test_errors_name_the_episode_and_the_caller(caller: str, options: Any) -> No
     bad = seeds_of(3, 40)[11]
     with pytest.raises(FloatingPointError, match="the parcel burst") as caught:
         play(caller, errand_policy, partial(Raising, bad), **options)
-    assert caught.value.__notes__ == [f"{caller} was playing episode 11 with seed {bad}"]
+    named = f"episode 11 with seed {bad} and options {numbered(11)}"
+    assert caught.value.__notes__ == [f"{caller} was playing {named}"]
     vector_env = partial(make_vec, Errand, 2, backend="sync")
     with pytest.raises(ValueError, match=f"env: {caller} needs a factory of single environments"):
         play(caller, "random", vector_env, backend="sync")

@@ -2,132 +2,48 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.evaluation.envs import (
-    Errand,
-    Poisoned,
-    assert_same,
-    assert_same_episodes,
-    errand_policy,
-    gathered,
-    seeds_of,
-)
-from vecspaces import Episode, evaluate
-from vecspaces.errors import WorkerDiedError
+from tests.evaluation.envs import Errand, assert_same, errand_policy, gathered, numbered
+from vecspaces import evaluate
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
-EPISODES = 12
-OPTIONS: list[Any] = [
-    None if k == 4 else {"at": np.array([k, -1.0]), "deep": [k]} for k in range(EPISODES)
-]
+EPISODES = 6
+LIST: list[Any] = [None if k == 4 else {"number": k, "at": np.array([k, -1.0])} for k in range(6)]
 
 
-class Placed(Poisoned):
-    """An errand that begins where its options say, and changes all that it gets."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        _, info = super().reset(seed=seed)
-        options = {"at": np.zeros(2), "deep": [4]} if options is None else options
-        self.place = np.array(options.pop("at"), np.float64)
-        return self._observe(), {**info, "k": options["deep"].pop()}
+def numbers(options: Any, **way: Any) -> list[int]:
+    """The number that each episode's reset found in its options."""
+    arguments: Any = {"episodes": EPISODES, "options": options, "backend": "sync", **way}
+    return [episode.infos["begun"][0] for episode in gathered(errand_policy, Errand, **arguments)]
 
 
-def played(poison: tuple[int, ...] = (), *given: Any, **arguments: Any) -> list[Episode]:
-    return gathered(
-        errand_policy,
-        partial(Placed, poison, *given),
-        **{"episodes": EPISODES, "options": OPTIONS, "backend": "sync", **arguments},
-    )
+def test_options_are_a_sequence_or_a_function_or_one_mapping() -> None:
+    shared = {"number": 7}
+    for num_envs in (1, 4):
+        assert numbers(LIST, num_envs=num_envs) == [0, 1, 2, 3, -1, 5]
+        assert numbers(tuple(LIST), num_envs=num_envs) == [0, 1, 2, 3, -1, 5]
+        assert numbers(numbered, num_envs=num_envs) == list(range(EPISODES))
+        for options in (shared, [shared] * EPISODES, lambda k: shared):
+            assert numbers(options, num_envs=num_envs) == [7] * EPISODES
+        assert numbers(None, num_envs=num_envs) == [-1] * EPISODES
+    # The environments changed copies.
+    assert shared == {"number": 7} and LIST[0].keys() == {"number", "at"}
 
 
-@pytest.fixture(scope="module")
-def alone() -> list[Episode]:
-    """The episodes, played one by one with the options of each."""
-    seeds = seeds_of(3, EPISODES)
-    return [
-        episode
-        for seed, options in zip(seeds, OPTIONS, strict=True)
-        for episode in played(episodes=1, seed=[seed], options=[options])
-    ]
+def test_a_function_is_called_once_per_episode_and_may_reuse_its_dict() -> None:
+    called: list[int] = []
+    reused: dict[str, int] = {}
 
+    def options(k: int) -> dict[str, int]:
+        called.append(k)
+        reused["number"] = k
+        return reused
 
-def assert_played(found: list[Episode], alone: list[Episode]) -> None:
-    assert [episode.infos["k"][0] for episode in found] == list(range(EPISODES))
-    for number, episode in enumerate(alone):
-        object.__setattr__(episode, "number", number)
-    assert_same_episodes(found, alone)
-
-
-@pytest.mark.parametrize(
-    "way",
-    [
-        {"num_envs": 1},
-        {"num_envs": 5, "options": lambda k: OPTIONS[k]},
-        {"num_envs": 99, "options": tuple(OPTIONS)},
-        {"backend": "async", "num_workers": 2, "num_envs": 3},
-    ],
-)
-def test_episodes_with_options_depend_on_no_number_of_environments(
-    alone: list[Episode], way: Any
-) -> None:
-    before = json.dumps(OPTIONS, default=np.ndarray.tolist)
-    assert_played(played(**way), alone)
-    assert json.dumps(OPTIONS, default=np.ndarray.tolist) == before
-
-
-def test_one_mapping_is_for_all_episodes() -> None:
-    shared = {"at": np.ones(2), "deep": [7]}
-    results = [
-        evaluate(
-            errand_policy, partial(Placed, ()), episodes=5, seed=3, backend="sync", options=options
-        )
-        for options in (shared, [shared] * 5, lambda k: shared)
-    ]
-    for result in results:
-        assert_same(result, results[0])
-    assert "at" in shared and shared["deep"] == [7]
-
-
-@posix
-@pytest.mark.parametrize("where", ["reset", "step"])
-def test_lost_episodes_begin_again_with_their_options(
-    alone: list[Episode], tmp_path: Path, where: str
-) -> None:
-    seeds = seeds_of(3, EPISODES)
-    lost = tuple(seeds[k] for k in (0, 4, 11))
-    assert_played(played(lost, where, tmp_path, backend="async", num_workers=2, num_envs=4), alone)
-    assert len(list(tmp_path.iterdir())) == 3
-
-
-@posix
-def test_errors_name_the_options() -> None:
-    seed = seeds_of(3, EPISODES)[2]
-    options = [{"at": [0, 0], "deep": [k]} for k in range(EPISODES)]
-    given: dict[str, Any] = {"episodes": EPISODES, "seed": 3, "options": options}
-    burst = partial(Placed, (seed,), "step", None, "raise")
-    with pytest.raises(FloatingPointError) as caught:
-        evaluate(errand_policy, burst, backend="sync", **given)
-    named = f"episode 2 with seed {seed} and options {options[2]}"
-    assert caught.value.__notes__ == [f"evaluate was playing {named}"]
-    with pytest.raises(WorkerDiedError) as died:
-        evaluate(
-            errand_policy,
-            partial(Placed, (seed,)),
-            num_workers=1,
-            max_retries=0,
-            num_envs=1,
-            **given,
-        )
-    assert f"{named} lost its worker once" in str(died.value)
-    assert f"(..., episodes=1, seed=[{seed}], options=[{options[2]}]) plays it" in str(died.value)
+    assert numbers(options) == called == list(range(EPISODES))
 
 
 # ---------------------------------------------------------------------- the journal
@@ -135,29 +51,29 @@ def test_errors_name_the_options() -> None:
 
 def journalled(path: Path, options: Any, **arguments: Any) -> Any:
     given: dict[str, Any] = {"episodes": EPISODES, "seed": 3, "backend": "sync", **arguments}
-    return evaluate(errand_policy, partial(Placed, ()), options=options, journal=path, **given)
+    return evaluate(errand_policy, Errand, options=options, journal=path, **given)
 
 
 def test_a_journal_continues_with_the_same_options_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    result = journalled(path, OPTIONS)
+    result = journalled(path, LIST)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-4]))
     # Not the way in which they were given counts.
-    assert_same(journalled(path, lambda k: OPTIONS[k], num_envs=2), result)
+    assert_same(journalled(path, lambda k: LIST[k], num_envs=2), result)
     content = path.read_bytes()
-    other = [*OPTIONS[:7], {"at": np.array([7, -1.5]), "deep": [7]}, *OPTIONS[8:]]
+    other = [*LIST[:3], {"number": 3, "at": np.array([3, -1.5])}, *LIST[4:]]
     for options, words in (
-        (other, r"whose options differ from episode 7 on, .*\[7\.0, -1\.0\].* has .*\[7\.0, -1\.5"),
+        (other, r"whose options differ from episode 3 on, .*\[3\.0, -1\.0\].* has .*\[3\.0, -1\.5"),
         (None, r"of options \[.*, and this call has None"),
     ):
         with pytest.raises(ValueError, match=words):
             journalled(path, options)
     assert path.read_bytes() == content
     path.unlink()
-    evaluate(errand_policy, partial(Placed, ()), episodes=2, seed=3, backend="sync", journal=path)
+    journalled(path, None, episodes=2)
     with pytest.raises(ValueError, match="of options None, and this call has"):
-        journalled(path, OPTIONS[:2], episodes=2)
+        journalled(path, LIST[:2], episodes=2)
 
 
 @pytest.mark.parametrize("value", [Path("a"), {1}, b"a", 1j, np.array([None, object()])])
