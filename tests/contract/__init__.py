@@ -1,4 +1,4 @@
-"""Tests: the contract of every vector env of single environments, as a suite to inherit.
+"""Tests: the contract of every vector env of single environments, as suites to inherit.
 
 A backend derives a class from `VectorEnvContract` whose `make` makes a vector env; what differs
 between backends is not in here. The contract has a part per subject, which can be inherited alone.
@@ -6,6 +6,7 @@ between backends is not in here. The contract has a part per subject, which can 
 
 from __future__ import annotations
 
+from tests.contract.caller import CallerContract
 from tests.contract.calls import CallsContract
 from tests.contract.comparing import (
     ALL_SPACES,
@@ -17,21 +18,14 @@ from tests.contract.comparing import (
 from tests.contract.episodes import EpisodesContract
 from tests.contract.infos import InfosContract
 from tests.contract.members import MembersContract
-from tests.contract.refusals import RefusalContract
-from tests.contract.results import ResultsContract
+from tests.contract.results import FailuresContract, ResultsContract
 from tests.contract.ring import RingContract
 from tests.contract.stepping import SteppingContract
 from tests.contract.workers import WorkersContract
 
 __all__ = [
     "ALL_SPACES",
-    "CallsContract",
-    "EpisodesContract",
-    "InfosContract",
-    "MembersContract",
-    "RefusalContract",
-    "ResultsContract",
-    "RingContract",
+    "RulesContract",
     "SteppingContract",
     "VectorEnvContract",
     "WorkersContract",
@@ -42,16 +36,15 @@ __all__ = [
 ]
 
 
-class VectorEnvContract(
-    SteppingContract,
-    EpisodesContract,
-    InfosContract,
-    ResultsContract,
-    CallsContract,
-    RingContract,
-    MembersContract,
-):
-    """The behaviour of a vector env as a class of pytest tests; `make` is all that a subclass adds.
+class RulesContract(CallerContract, EpisodesContract, ResultsContract):
+    """What is decided beside the environments or in the caller.
 
-    All arguments of `SyncVectorEnv` are used.
+    `SyncVectorEnv` and one vector env with a worker run it: how environments are divided, what they
+    share and how workers start cannot change it.
     """
+
+
+class VectorEnvContract(
+    SteppingContract, InfosContract, CallsContract, FailuresContract, RingContract, MembersContract
+):
+    """What every vector env does, with all arguments of `SyncVectorEnv`."""

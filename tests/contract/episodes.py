@@ -1,4 +1,4 @@
-"""Tests: how episodes begin and end: autoreset, reset masks, seeds and options."""
+"""Tests: how episodes begin and end: autoreset, seeds and options."""
 
 from __future__ import annotations
 
@@ -9,31 +9,23 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.contract.comparing import MODES, Part
+from tests.contract.comparing import Part
 from tests.envs import Ledger, Reusing, ledgers
 from vecspaces.errors import ResetNeededError
-from vecspaces.vector import AutoresetMode
 
 
 class EpisodesContract(Part):
-    """How episodes begin and end: autoreset, reset masks, seeds and options."""
-
-    # ------------------------------------------------------------------ autoreset
+    """How episodes begin and end: autoreset, seeds and options."""
 
     def test_next_step_resets_in_the_step_after_the_end(self) -> None:
         with self.begun([partial(Ledger, 7, length=2)], autoreset_mode="NextStep") as envs:
             envs.step([1])
-            observations, rewards, terminations, _, infos = envs.step([2])
+            observations, _, terminations, _, infos = envs.step([2])
             assert observations[0, :4].tolist() == [7, 1, 2, 2]
-            assert terminations.tolist() == [True]
-            assert infos["time"].tolist() == [2]
-            observations, rewards, terminations, truncations, infos = envs.step([3])
+            assert (terminations.tolist(), infos["time"].tolist()) == ([True], [2])
+            observations, *rest, infos = envs.step([3])
             assert observations[0, :4].tolist() == [7, 2, 0, -1]
-            assert (rewards.tolist(), terminations.tolist(), truncations.tolist()) == (
-                [0.0],
-                [False],
-                [False],
-            )
+            assert [array.tolist() for array in rest] == [[0.0], [False], [False]]
             assert infos["episode"].tolist() == [2] and "time" not in infos
             assert envs.step([4])[0][0, :4].tolist() == [7, 2, 1, 4]
 
@@ -44,17 +36,14 @@ class EpisodesContract(Part):
             observations, rewards, terminations, _, infos = envs.step([2, 2])
             assert observations[:, :4].tolist() == [[7, 2, 0, -1], [8, 1, 2, 2]]
             assert rewards.tolist() == [7.25, 8.25]
-            assert terminations.tolist() == [True, False]
-            assert infos["_final_obs"].tolist() == [True, False]
             assert infos["final_obs"][0][:4].tolist() == [7, 1, 2, 2]
             assert infos["final_obs"][0].dtype == np.int64
             assert infos["final_obs"][1] is None
-            assert infos["_final_info"].tolist() == [True, False]
             assert infos["final_info"]["time"].tolist() == [2, 0]
-            assert infos["final_info"]["_time"].tolist() == [True, False]
             assert infos["episode"].tolist() == [2, 0]
-            assert infos["_episode"].tolist() == [True, False]
-            assert infos["_time"].tolist() == [False, True]
+            masks = [infos["_final_obs"], infos["_final_info"], infos["final_info"]["_time"]]
+            for mask in (terminations, *masks, infos["_episode"], ~infos["_time"]):
+                assert mask.tolist() == [True, False]
 
     def test_final_observations_are_copied_before_the_reset_and_stay(self) -> None:
         with self.make([Reusing] * 2, autoreset_mode="SameStep", copy=False) as envs:
@@ -70,47 +59,18 @@ class EpisodesContract(Part):
             envs.step([0, 0, 0])
             observations, _, terminations, _, _ = envs.step([1, 1, 1])
             assert terminations.tolist() == [True, False, False]
-            after, infos = envs.reset(options={"reset_mask": terminations})
-            assert after[0, :4].tolist() == [0, 2, 0, -1]
-            assert_identical(after[1:], observations[1:])
-            assert infos["_episode"].tolist() == [True, False, False]
-            assert envs.step([2, 2, 2])[0][:, :3].tolist() == [[0, 2, 1], [1, 1, 3], [2, 1, 3]]
-
-    def test_disabled_names_the_finished_environments_that_are_stepped(self) -> None:
-        env_fns = [partial(Ledger, number, length=1 + number) for number in range(2)]
-        with self.begun(env_fns, autoreset_mode="Disabled") as envs:
-            envs.step([0, 0])
             for _ in range(2):
                 with pytest.raises(ResetNeededError, match=r"^environment 0 finished.*reset_mask"):
-                    envs.step([1, 1])
-            observations, *_ = envs.reset(options={"reset_mask": np.array([True, False])})
-            assert observations[:, :4].tolist() == [[0, 2, 0, -1], [1, 1, 1, 0]]
-
-    # ------------------------------------------------------------------ reset_mask, seeds, options
-
-    @pytest.mark.parametrize("mode", MODES)
-    def test_a_partial_reset_touches_the_chosen_alone(self, mode: AutoresetMode) -> None:
-        with self.begun(ledgers(4), autoreset_mode=mode) as envs:
-            before, *_ = envs.step([1, 2, 3, 4])
-            mask = np.array([False, True, False, True])
-            options = {"reset_mask": mask, "time": 1}
-            observations, infos = envs.reset(seed=[9, 9, 9, None], options=options)
-            assert options == {"reset_mask": mask, "time": 1}
-            assert_identical(observations[[0, 2]], before[[0, 2]])
-            assert observations[[1, 3], :4].tolist() == [[1, 2, 1, -1], [3, 2, 1, -1]]
-            assert infos["_episode"].tolist() == mask.tolist()
-            seeds = envs.get_attr("seeds")
-            assert seeds == ([0], [1, 9], [2], [3, None])
-            given = envs.get_attr("options")
-            assert given == ([None], [None, {"time": 1}], [None], [None, {"time": 1}])
-
-    def test_a_partial_reset_takes_the_place_of_the_autoreset(self) -> None:
-        with self.begun([partial(Ledger, i, length=1) for i in range(2)]) as envs:
-            envs.step([0, 0])
-            envs.reset(options={"reset_mask": np.array([True, False])})
-            observations, rewards, *_ = envs.step([2, 2])
-            assert observations[:, :4].tolist() == [[0, 2, 1, 2], [1, 2, 0, -1]]
-            assert rewards.tolist() == [0.125, 0.0]
+                    envs.step([1, 1, 1])
+            options = {"reset_mask": terminations, "time": 1}
+            after, infos = envs.reset(seed=[9, None, 9], options=options)
+            assert options == {"reset_mask": terminations, "time": 1}
+            assert after[0, :4].tolist() == [0, 2, 1, -1]
+            assert_identical(after[1:], observations[1:])
+            assert infos["_episode"].tolist() == [True, False, False]
+            assert envs.get_attr("seeds") == ([0, 9], [1], [2])
+            assert envs.get_attr("options") == ([None, {"time": 1}], [None], [None])
+            assert envs.step([2, 2, 2])[0][:, :3].tolist() == [[0, 2, 2], [1, 1, 3], [2, 1, 3]]
 
     def test_seeds_are_an_int_a_sequence_or_a_seed_sequence(self) -> None:
         sequence, other = np.random.SeedSequence(3), np.random.SeedSequence(3)
@@ -126,21 +86,3 @@ class EpisodesContract(Part):
             for seed in given:
                 envs.reset(seed=seed)
             assert envs.get_attr("seeds") == tuple(map(list, zip(*expected, strict=True)))
-
-    @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-    def test_options_of_one_environment_alone_are_kept_for_its_autoresets(self, mode: str) -> None:
-        with self.make(
-            [partial(Ledger, i, length=2) for i in range(3)], autoreset_mode=mode
-        ) as envs:
-            given: Any = [{"time": 1}, None, {"time": 0}]
-            envs.reset(seed=0, options=given)
-            for _ in range(4):
-                envs.step([0, 0, 0])
-            options = envs.get_attr("options")
-            assert len(options[0]) >= 3 and set(map(str, options[0])) == {"{'time': 1}"}
-            assert set(map(str, options[1])) == {"None"}
-            assert set(map(str, options[2])) == {"{'time': 0}"}
-            envs.reset(seed=0, options={"time": 0})
-            for _ in range(4):
-                envs.step([0, 0, 0])
-            assert [each[-1] for each in envs.get_attr("options")] == [None] * 3

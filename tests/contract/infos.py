@@ -72,15 +72,6 @@ class InfosContract(Part):
             assert_identical(list(found["y"]), others)
             assert_identical(list(found["z"]), arrays)
 
-    def test_an_info_that_is_no_dict_names_the_environment(self) -> None:
-        infos: list[Any] = [{}, None, [("a", 1)], 3]
-        with self.make([partial(talking, *infos, kind=Chosen)] * 2) as envs:
-            for number, info in enumerate(infos[1:], 1):
-                envs.reset()
-                named = f"environment 0.*{type(info).__name__}"
-                with pytest.raises(InvalidInfoError, match=named):
-                    envs.step([number, 0])
-
     # ------------------------------------------------------------------ infos with a space
 
     @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])

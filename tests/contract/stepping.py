@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -12,9 +10,8 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.contract.comparing import ALL_SPACES, MODES, Part, assert_same_run, samples
-from tests.envs import Ledger, Noted, Sampler, Unlike, ledgers
+from tests.envs import Ledger, Noted, Sampler, ledgers
 from vecspaces import spaces
-from vecspaces.errors import InvalidActionError
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 from vecspaces.vector.utils import iterate
 
@@ -28,6 +25,7 @@ class SteppingContract(Part):
     # ------------------------------------------------------------------ what it shows
 
     def test_shows_its_spaces_and_numbers(self) -> None:
+        before = dict(Ledger.metadata)
         with self.make(iter(ledgers(3))) as envs:
             assert envs.num_envs == 3
             assert envs.single_observation_space == Ledger.observation_space
@@ -36,18 +34,8 @@ class SteppingContract(Part):
             assert envs.action_space == spaces.MultiDiscrete([5, 5, 5])
             assert envs.spec is None
             assert envs.unwrapped is envs
+            assert envs.metadata == {**before, "autoreset_mode": AutoresetMode.NEXT_STEP}
             assert repr(envs).startswith(f"{type(envs).__name__}(num_envs=3")
-
-    @pytest.mark.parametrize("mode", MODES)
-    def test_metadata_has_the_mode_and_that_of_the_class_does_not_change(
-        self, mode: AutoresetMode
-    ) -> None:
-        before, given = dict(Ledger.metadata), mode.value
-        if mode is AutoresetMode.SAME_STEP and find_spec("gymnasium"):  # it may be Gymnasium's
-            given = import_module("gymnasium.vector").AutoresetMode.SAME_STEP
-        with self.make(ledgers(2), autoreset_mode=given) as envs:
-            assert envs.metadata == {**before, "autoreset_mode": mode}
-            assert envs.autoreset_mode is mode
         assert Ledger.metadata == before
 
     def test_renders_all_or_chosen_environments(self) -> None:
@@ -129,49 +117,3 @@ class SteppingContract(Part):
             for number, array in enumerate(arrays):
                 for other in arrays[number + 1 :]:
                     assert not np.shares_memory(array, other)
-
-    def test_actions_of_the_same_kind_are_cast_and_not_kept(self) -> None:
-        space = spaces.Box(-1, 1, (2,), np.float32)
-        with self.begun([partial(Sampler, space, space)] * 2) as envs:
-            for dtype in (np.float64, np.float32):
-                actions = np.full((2, 2), 0.1, dtype)
-                envs.step_async(actions)
-                actions[:] = 0
-                envs.step_wait()
-                assert_identical(envs.get_attr("action"), (np.full(2, 0.1, np.float32),) * 2)
-            envs.step([[0.25, 0.5], [1, 0]])
-            assert_identical(envs.get_attr("action")[1], np.array([1, 0], np.float32))
-
-    # ------------------------------------------------------------------ actions
-
-    def test_a_wrong_number_of_actions_steps_no_environment(self) -> None:
-        with self.begun(ledgers(3)) as envs:
-            for actions in (np.zeros(2, int), np.zeros(4, int), np.int64(0), [0, 0], (), None):
-                with pytest.raises(InvalidActionError, match="actions"):
-                    envs.step(actions)
-            assert envs.get_attr("time") == (0, 0, 0)
-            assert envs.step([1, 1, 1])[0][:, 2].tolist() == [1, 1, 1]
-
-    # ------------------------------------------------------------------ observation modes
-
-    def test_different_takes_other_bounds_and_a_pair_gives_the_spaces_themselves(self) -> None:
-        boxes = [spaces.Box(0, high, (5,), np.int64) for high in (8, 9)]
-        env_fns = [partial(Unlike, box, number) for number, box in enumerate(boxes)]
-        with self.make(env_fns, observation_mode="different") as envs:
-            assert envs.single_observation_space == boxes[0]
-            assert envs.observation_space.high.tolist() == [[8] * 5, [9] * 5]
-            assert envs.reset(seed=0)[0][:, 0].tolist() == [0, 1]
-        single = spaces.Box(0, 9, (5,), np.int64)
-        batched = spaces.Box(0, 9, (2, 5), np.int64)
-        with self.make(env_fns, observation_mode=(batched, single)) as envs:
-            assert envs.observation_space == batched
-            assert envs.single_observation_space == single
-            assert envs.reset(seed=0)[0][:, 0].tolist() == [0, 1]
-
-    def test_an_environment_that_does_not_fit_is_named_with_both_spaces(self) -> None:
-        odd = spaces.Box(0, 9, (6,), np.int64)
-        for mode in ("same", "different"):
-            with pytest.raises(RuntimeError) as caught:
-                self.make([*ledgers(2), partial(Unlike, odd)], observation_mode=mode)
-            for part in ("environment 2", str(odd), str(Ledger.observation_space), mode):
-                assert part in str(caught.value)

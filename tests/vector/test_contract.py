@@ -14,7 +14,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.contract import (
     ALL_SPACES,
-    RefusalContract,
+    RulesContract,
     VectorEnvContract,
     WorkersContract,
     assert_same_run,
@@ -32,21 +32,15 @@ FASTEST = "fork" if "fork" in METHODS else "spawn"
 NEWEST = "forkserver" if "forkserver" in METHODS else "spawn"
 
 
-class TestSync(VectorEnvContract, RefusalContract):
+class TestSync(VectorEnvContract, RulesContract):
     def make(self, env_fns: Any, **arguments: Any) -> Any:
         return SyncVectorEnv(env_fns, **arguments)
 
 
 @pytest.mark.full
-class TestSyncInThreads(VectorEnvContract):
-    threads = 3
-
+class TestSyncInThreads(VectorEnvContract, RulesContract):
     def make(self, env_fns: Any, **arguments: Any) -> Any:
-        return SyncVectorEnv(env_fns, concurrent_envs=self.threads, **arguments)
-
-
-class TestSyncInManyThreads(TestSyncInThreads, RefusalContract):
-    threads = 99
+        return SyncVectorEnv(env_fns, concurrent_envs=3, **arguments)
 
 
 class Workers:
@@ -59,10 +53,6 @@ class Workers:
         env_fns = list(env_fns)
         workers = max(1, min(self.workers, len(env_fns)))
         return AsyncVectorEnv(env_fns, num_workers=workers, **{**self.arguments, **arguments})
-
-
-class AsyncContract(Workers, VectorEnvContract):
-    """The contract of all vector envs."""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
@@ -89,7 +79,7 @@ class TestFaultsOfWorkersOfAForkServerOverPipes(TestFaultsOfWorkers):
 
 
 @pytest.mark.full
-class TestOneWorker(AsyncContract):
+class TestOneWorker(Workers, VectorEnvContract):
     """With a slot more, and with little memory for values of variable size."""
 
     workers = 1
@@ -101,17 +91,17 @@ class TestOneWorker(AsyncContract):
 
 
 # The ordinary run has one class for each of Python's defaults on Linux: up to 3.13 it is fork.
-class TestTwoWorkers(AsyncContract):
+class TestTwoWorkers(Workers, VectorEnvContract):
     arguments = {"context": NEWEST}  # noqa: RUF012
 
 
 @pytest.mark.full
-class TestTwoWorkersInThreads(AsyncContract):
+class TestTwoWorkersInThreads(Workers, VectorEnvContract):
     arguments = {"context": NEWEST, "concurrent_envs": 2}  # noqa: RUF012
 
 
 @pytest.mark.full
-class TestOneWorkerInThreadsWithoutSharedMemory(AsyncContract):
+class TestOneWorkerInThreadsWithoutSharedMemory(Workers, VectorEnvContract):
     workers = 1
     arguments = {"context": FASTEST, "concurrent_envs": 99, "shared_memory": False}  # noqa: RUF012
 
@@ -127,19 +117,19 @@ class TestFaultsOfWorkersInThreads(TestFaultsOfWorkers):
     test_a_loss_in_a_stream_is_a_truncation = None  # type: ignore[assignment]
 
 
-class TestRefusals(Workers, RefusalContract):
+class TestRules(Workers, RulesContract):
     workers = 1
 
 
 @pytest.mark.full
 @pytest.mark.skipif("spawn" not in METHODS, reason="the platform has no spawn")
-class TestSpawn(AsyncContract):
+class TestSpawn(Workers, VectorEnvContract):
     arguments = {"context": "spawn"}  # noqa: RUF012
 
 
 @pytest.mark.full
 @pytest.mark.skipif("forkserver" not in METHODS, reason="the platform has no forkserver")
-class TestForkserver(AsyncContract):
+class TestForkserver(Workers, VectorEnvContract):
     workers = 99
     arguments = {"context": "forkserver", "shared_memory": False}  # noqa: RUF012
 

@@ -1,17 +1,20 @@
-"""Tests: calls and arguments that are refused before a command is sent."""
+"""Tests: what the caller's side decides before a command goes out: what it takes and refuses."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
+from tests.compare import assert_identical
 from tests.contract.comparing import Part
 from tests.envs import Ledger, Sampler, Unlike, ledger_vector, ledgers
 from vecspaces import spaces
 from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
+from vecspaces.vector import AutoresetMode
 
 _TWO = spaces.Discrete(2)
 _SINGLE = Ledger.observation_space
@@ -61,12 +64,52 @@ RESETS: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-class RefusalContract(Part):
-    """What the caller's side refuses before a command goes out, so that it is the same everywhere.
+class CallerContract(Part):
+    """What the caller's side takes and refuses."""
 
-    One vector env in this process and one with workers run it: how environments are divided, what
-    they share and how workers start cannot change the answer.
-    """
+    # ------------------------------------------------------------------ what it takes
+
+    def test_the_autoreset_mode_may_be_a_text_or_gymnasiums(self) -> None:
+        ours = AutoresetMode.SAME_STEP
+        for mode in (ours, "SameStep", gymnasium.vector.AutoresetMode.SAME_STEP):
+            with self.make(ledgers(2), autoreset_mode=mode) as envs:
+                assert envs.autoreset_mode is envs.metadata["autoreset_mode"] is ours
+
+    def test_actions_of_the_same_kind_are_cast_and_not_kept(self) -> None:
+        space = spaces.Box(-1, 1, (2,), np.float32)
+        with self.begun([partial(Sampler, space, space)] * 2) as envs:
+            for dtype in (np.float64, np.float32):
+                actions = np.full((2, 2), 0.1, dtype)
+                envs.step_async(actions)
+                actions[:] = 0
+                envs.step_wait()
+                assert_identical(envs.get_attr("action"), (np.full(2, 0.1, np.float32),) * 2)
+            envs.step([[0.25, 0.5], [1, 0]])
+            assert_identical(envs.get_attr("action")[1], np.array([1, 0], np.float32))
+
+    def test_different_takes_other_bounds_and_a_pair_gives_the_spaces_themselves(self) -> None:
+        boxes = [spaces.Box(0, high, (5,), np.int64) for high in (8, 9)]
+        env_fns = [partial(Unlike, box, number) for number, box in enumerate(boxes)]
+        with self.make(env_fns, observation_mode="different") as envs:
+            assert envs.single_observation_space == boxes[0]
+            assert envs.observation_space.high.tolist() == [[8] * 5, [9] * 5]
+            assert envs.reset(seed=0)[0][:, 0].tolist() == [0, 1]
+        single = spaces.Box(0, 9, (5,), np.int64)
+        batched = spaces.Box(0, 9, (2, 5), np.int64)
+        with self.make(env_fns, observation_mode=(batched, single)) as envs:
+            assert envs.observation_space == batched
+            assert envs.single_observation_space == single
+            assert envs.reset(seed=0)[0][:, 0].tolist() == [0, 1]
+
+    # ------------------------------------------------------------------ what it refuses
+
+    def test_an_environment_that_does_not_fit_is_named_with_both_spaces(self) -> None:
+        odd = spaces.Box(0, 9, (6,), np.int64)
+        for mode in ("same", "different"):
+            with pytest.raises(RuntimeError) as caught:
+                self.make([*ledgers(2), partial(Unlike, odd)], observation_mode=mode)
+            for part in ("environment 2", str(odd), str(Ledger.observation_space), mode):
+                assert part in str(caught.value)
 
     def test_wrong_arguments_are_refused(self) -> None:
         for env_fns, arguments, error, text in ARGUMENTS:
@@ -86,6 +129,11 @@ class RefusalContract(Part):
             move=spaces.Box(-1, 1, (2,), np.float32),
             grip=spaces.Tuple((spaces.Discrete(3), spaces.Text(4))),
         )
+        with self.begun(ledgers(3)) as envs:
+            for actions in (np.zeros(2, int), np.zeros(4, int), np.int64(0), [0, 0], (), None):
+                with pytest.raises(InvalidActionError, match="actions"):
+                    envs.step(actions)
+            assert envs.step([1, 1, 1])[0][:, 2].tolist() == [1, 1, 1]
         moves, grips = np.zeros((2, 2)), np.zeros(2, np.int64)
         wrong: list[Any] = [
             {"move": np.zeros((2, 3)), "grip": (grips, ["a", "b"])},
@@ -165,8 +213,6 @@ class RefusalContract(Part):
             assert envs.rollout_view().rewards.shape == (2, 2)
         with self.begun(ledgers(2)) as envs, pytest.raises(ValueError, match="buffers=T"):
             envs.rollout_view()
-
-    def test_a_rollout_of_variable_observations_is_refused(self) -> None:
         space = spaces.Sequence(spaces.Discrete(3))
         with self.begun([partial(Sampler, space, _TWO)], buffers=2) as envs:
             envs.step([0])
