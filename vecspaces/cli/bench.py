@@ -157,8 +157,9 @@ class Report:
                 f"{_percent(max(one.spread for one in chosen))}: longer --seconds tell more"
             )
         elif chosen:
-            (sync,) = (one for one in self.contenders if one.name == "sync")
-            yield f"{chosen[0].name}: {chosen[0].speed / sync.speed:.2f} times the steps of sync"
+            sync, *workers = (one for one in self.contenders if one.options is not None)
+            best = max(workers, key=lambda one: one.speed)
+            yield f"{best.name}: {best.speed / sync.speed:.2f} times the steps of sync"
         if self.granted < _QUIET:
             yield (
                 f"the machine is busy: a loop on each core got {self.granted:.0%} of it: try again "
@@ -172,7 +173,9 @@ class Report:
 
     def print(self, console: Console) -> None:
         """Print the table, the recommended line, and hints."""
-        table = make_table(f"{self.num_envs} x {self.env}", "", "steps/s", "spread", "busy")
+        table = make_table(
+            f"{self.num_envs} x {self.env}", "backend, processes", "steps/s", "spread", "busy"
+        )
         for one in self.contenders:
             if one.speed or one.skipped:
                 speed = f"{one.speed:,.0f}" if one.speed else "-"
@@ -181,7 +184,8 @@ class Report:
                 table.add_row(one.name, speed, _percent(one.spread), busy, style=style)
         console.print(table)
         code = self.code()
-        lines = [f"# {one.name}: {one.skipped}" for one in self.contenders if one.skipped]
+        reasons = {one.skipped: one.name for one in reversed(self.contenders) if one.skipped}
+        lines = [f"# {name}: {reason}" for reason, name in reasons.items()]
         lines += [f"# {hint}" for hint in self.hints()]
         lines += ["from vecspaces import make_vec", f"envs = {code}"] if code else []
         for line in lines:

@@ -32,7 +32,6 @@ from vecspaces.vector.utils import batch_space
 # Batches of actions that are drawn beforehand, so that sampling is not measured.
 _BATCHES = 16
 _SPIN_SECONDS = 0.02
-_MOST_PROCESSES = 256  # of Gymnasium, which has one per environment
 
 #: Steps for about some seconds; returns the number of environment steps, and the seconds.
 Run = Callable[[float], tuple[float, float]]
@@ -43,8 +42,6 @@ class Contender:
     """A way of stepping environments, and how fast it was in each round."""
 
     name: str
-    #: The line in the plot.
-    line: str
     processes: int
     #: Opens the environments, which the end of the stack closes.
     open: Callable[[contextlib.ExitStack], Run]
@@ -53,6 +50,11 @@ class Contender:
     #: Environment steps and seconds of each round.
     rounds: list[tuple[float, float]] = field(default_factory=list)
     skipped: str = ""
+
+    @property
+    def line(self) -> str:
+        """The name without the number of processes: a line in the plot."""
+        return self.name.partition(", ")[0]
 
     @property
     def speed(self) -> float:
@@ -78,19 +80,17 @@ def find_contenders(make: Factory, num_envs: int, counts: list[int]) -> list[Con
     """Return Gymnasium's vector envs, if it is installed, and those of vecspaces."""
     contenders = []
     if importlib.util.find_spec("gymnasium") is not None:
-        kinds = [("gymnasium sync", "SyncVectorEnv", 1)]
-        if num_envs <= _MOST_PROCESSES:
-            kinds.append(("gymnasium async", "AsyncVectorEnv", num_envs))
-        for name, kind, count in kinds:
+        for name, kind, count in (
+            ("gymnasium sync", "SyncVectorEnv", 1),
+            ("gymnasium async", "AsyncVectorEnv", num_envs),
+        ):
             opener = partial(_open_gymnasium, kind, make, num_envs)
-            contenders.append(Contender(name, name, count, opener))
-    settings: list[dict[str, Any]] = [{"num_workers": count} for count in counts]
-    for options in ({"backend": "sync"}, *settings):
-        count = options.get("num_workers", 0)
-        name = f"{count} worker{'s' if count > 1 else ''}" if count else "sync"
+            contenders.append(Contender(name, count, opener))
+    settings: dict[str, dict[str, Any]] = {"sync": {"backend": "sync"}}
+    settings |= {f"async, {count}": {"num_workers": count} for count in counts}
+    for name, options in settings.items():
         opener = partial(_open_vecspaces, make, num_envs, options)
-        line = "workers" if count else "sync"
-        contenders.append(Contender(name, line, count or 1, opener, options))
+        contenders.append(Contender(name, options.get("num_workers", 1), opener, options))
     return contenders
 
 
@@ -226,7 +226,7 @@ class BareLoops:
     def contenders(self, counts: list[int]) -> list[Contender]:
         """Return loops that wait for each other, where there are named pipes, and that never do."""
         return [
-            Contender(f"{line}, {count}", line, count, partial(self._open, run, count))
+            Contender(f"{line}, {count}", count, partial(self._open, run, count))
             for line, run in (("loops in step", self.run_in_step), ("bare loops", self.run))
             for count in counts
             if self._commands or line == "bare loops"
@@ -240,8 +240,8 @@ class BareLoops:
         results = self._envs.call("run", seconds, env_ids=range(count))
         self._used += sum(used for _, _, used in results)
         self._elapsed += sum(elapsed for _, elapsed, _ in results)
-        # Rates are added, because the loops do not end at the same time.
-        return seconds * sum(steps / took for steps, took, _ in results), seconds
+        # The mean time, because the loops do not end at the same time.
+        return sum(steps for steps, _, _ in results), sum(took for _, took, _ in results) / count
 
     def run_in_step(self, count: int, seconds: float) -> tuple[float, float]:
         """Let some loops run that wait for each other after each step of all environments."""

@@ -131,7 +131,7 @@ def evaluate(
         refuse("--episode: expected --record FILE with it, found none")
     if journal is not None and json_file is not None and journal.absolute() == json_file.absolute():
         refuse(f"--json: expected another file than that of --journal, found {json_file}")
-    numbers = options.parse_numbers("--episode", chosen or "0", 0, episodes - 1)
+    numbers = options.parse_numbers("--episode", chosen or "0", episodes - 1)
     options.prepare(policy)
     env_kwargs = options.parse_env_args(env_arg)
     # An environment that cannot be recorded is refused before the work.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,22 +69,22 @@ def as_policy(model: Any, statistics: Any, num_rows: int) -> Callable[..., Any]:
     It is a `partial`, so that a journal records whether there were statistics. A recurrent model is
     called with `num_rows` rows.
     """
-    name, memory = type(model).__name__, _Memory(num_rows)
-    special: dict[str, Any] = {
-        "MaskablePPO": _choose_within_masks,
-        "RecurrentPPO": memory.choose,
-    }
-    policy = partial(special.get(name, _choose), model, statistics and statistics.normalize_obs)
-    if name == "RecurrentPPO":
+    normalize = _leave if statistics is None else statistics.normalize_obs
+    if type(model).__name__ == "RecurrentPPO":
+        memory = _Memory(num_rows)
+        policy = partial(memory.choose, model, normalize)
         vars(policy)["reset"] = memory.reset  # which makes it a policy with a state
-    return policy
+        return policy
+    is_masked = type(model).__name__ == "MaskablePPO"
+    return partial(_choose_within_masks if is_masked else _choose, model, normalize)
 
 
-def _choose(model: Any, normalize: Any, observations: Any, **arguments: Any) -> Any:
-    if normalize is not None:
-        observations = normalize(observations)
-    chosen, state = model.predict(observations, deterministic=True, **arguments)
-    return (chosen, state) if "state" in arguments else chosen
+def _leave(observations: Any) -> Any:
+    return observations
+
+
+def _choose(model: Any, normalize: Any, observations: Any, **masks: Any) -> Any:
+    return model.predict(normalize(observations), deterministic=True, **masks)[0]
 
 
 def _choose_within_masks(model: Any, normalize: Any, observations: Any, infos: Any) -> Any:
@@ -101,17 +100,16 @@ def _choose_within_masks(model: Any, normalize: Any, observations: Any, infos: A
     return _choose(model, normalize, observations, action_masks=masks.reshape(len(masks), -1))
 
 
-@dataclass
 class _Memory:
     """The states of a recurrent model, called with batches of one size, and new episodes."""
 
-    num_rows: int
-    states: dict[int, Any] = field(default_factory=dict)  # by the first row of a batch
-    begins: Any = None
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows, self.begins = num_rows, np.zeros(0, np.bool_)
+        self.states: dict[int, Any] = {}  # by the first row of a batch
 
     def reset(self, rows: Any) -> None:
         """Note that episodes begin in some rows, the first time in all."""
-        self.begins = np.zeros(len(rows), np.bool_) if self.begins is None else self.begins
+        self.begins = self.begins if len(self.begins) else np.zeros(len(rows), np.bool_)
         self.begins[rows] = True
 
     def choose(self, model: Any, normalize: Any, observations: Any) -> Any:
@@ -119,9 +117,9 @@ class _Memory:
         space, count, actions = native_space(model.observation_space), len(self.begins), []
         for first in range(0, count, self.num_rows):
             rows = np.minimum(np.arange(first, first + self.num_rows), count - 1)
-            known = {"state": self.states.get(first), "episode_start": self.begins[rows]}
-            part = pick(space, observations, rows)
-            chosen, self.states[first] = _choose(model, normalize, part, **known)
+            part = normalize(pick(space, observations, rows))
+            state, begins = self.states.get(first), self.begins[rows]
+            chosen, self.states[first] = model.predict(part, state, begins, deterministic=True)
             actions.append(chosen)
         self.begins[:] = False
         return np.concatenate(actions)[:count]

@@ -649,7 +649,7 @@ class ManagedVectorEnv(
         """Return how long steps and autoresets take, and how the caller spends its time.
 
         Returns:
-            Counts, means, 99th percentiles, shares of waiting, and what the bottleneck is.
+            Counts, means and longest times of steps, busy times of workers, and the bottleneck.
 
         Raises:
             ValueError: The vector env was not made with `stats=True`.
