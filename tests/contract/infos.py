@@ -159,7 +159,7 @@ class InfosContract(Part):
             ({"mask": np.zeros(3, np.int8)}, r"info\['mask'\]: expected int8 .*\(2,\), found .*3"),
             ({"mask": [0.5, 1]}, r"info\['mask'\]: expected int8"),
             ({"mask": None}, r"info\['mask'\]: .*found None.*leave the key out"),
-            ({"level": 300}, r"info\['level'\]: .*found.*300"),
+            ({"mask": [0, 1], "level": 300}, r"info\['level'\]: .*found.*300"),
             ({"level": {"x": 3}}, r"info\['level'\]"),
         ]
         env_fn = partial(talking, {}, *(info for info, _ in wrong), kind=Chosen)

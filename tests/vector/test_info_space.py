@@ -16,7 +16,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.contract import ALL_SPACES, assert_same_infos, assert_same_run
 from tests.crosses import diagonal
-from tests.envs import Chosen, Drift, Echo, informing, talking
+from tests.envs import Drift, Echo, informing
 from vecspaces import Env, spaces
 from vecspaces.errors import InvalidInfoError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -166,28 +166,6 @@ def test_numbers_of_python_and_numpy_become_those_of_the_space() -> None:
         found = run(NUMBERS, *([info] for info in infos[:count]))
         for key, values in expected.items():
             assert_identical(found[key], values[:count])
-
-
-WRONG_VALUES: dict[str, list[Any]] = {
-    "small": [256, -1, 0.5, "1", None, np.zeros(1, np.uint8)],
-    "flag": [2, 1.0],
-    "real": [1j, None, [1.0]],
-    "mask": [np.zeros((2, 1), np.int8), np.zeros(2), np.array([1, 300])],
-}
-
-
-def test_what_no_cast_takes_names_the_environment() -> None:
-    right = {"flag": True, "small": 1, "count": 1, "real": 1.0, "mask": np.zeros(2, np.int8)}
-    wrong = [{key: value} for key, values in WRONG_VALUES.items() for value in values]
-    infos = [info for one in wrong for info in (one, {**right, **one})]
-    env_fn = partial(talking, right, *infos, kind=Chosen)
-    with SyncVectorEnv([env_fn] * 2, info_space=NUMBERS) as envs:
-        for number, info in enumerate(infos, 1):
-            envs.reset()
-            key = next(key for key in info if info[key] is not right.get(key))
-            text = rf"environment 1 returned an invalid info in step: info\['{key}'\]: .*info_space"
-            with pytest.raises(InvalidInfoError, match=text):
-                envs.step([0, number])
 
 
 def test_a_value_in_a_vector_env_that_no_cast_takes_names_its_row() -> None:

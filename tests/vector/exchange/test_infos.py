@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import numbers
 import pickle
 import pickletools
 from collections import defaultdict, namedtuple
@@ -21,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 from tests.compare import assert_identical
 from tests.contract import assert_same_infos
 from tests.envs import Echo, telling
-from vecspaces import evaluate, spaces
+from vecspaces import spaces
 from vecspaces.errors import AlreadyPendingCallError, InvalidInfoError, ResetNeededError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.exchange.infos import (
@@ -419,41 +418,6 @@ def test_an_info_that_holds_itself_is_named(make: Any, streams: bool) -> None:
         # The other rows of a stream can go on.
         with pytest.raises(AlreadyPendingCallError if streams else ResetNeededError):
             envs.step(np.zeros(3, np.int64))
-
-
-class Final(Echo):
-    """Ends each episode at once, with the info of the seed's number."""
-
-    def __init__(self, infos: list[dict[str, Any]]) -> None:
-        zero = np.zeros(1, np.float32)
-        steps = [(zero, 0.0, True, False, info) for info in infos]
-        super().__init__(BOX, [(zero, {})], steps)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self._step_count = seed or 0
-        return super().reset(seed=seed)
-
-
-def test_an_evaluation_has_the_real_numbers_of_all_kinds() -> None:
-    infos = infos_of_pairs(PAIRS[::5])
-    arguments: dict[str, Any] = {"episodes": 4, "seed": range(4), "backend": "sync"}
-    found = evaluate("random", partial(Final, infos), num_envs=1, **arguments).infos
-    reals = {name for name, values in KINDS.items() if _is_real(values[0])}
-    reals -= {"beyond uint64", "beyond floats"}  # no dtype holds them
-    for pair in found:
-        for row, info in enumerate(infos):
-            kind = pair.split("/")[row % 2]
-            if kind != "no number" and "complex" not in kind and "clong" not in kind:
-                assert np.isnan(found[pair][row]) == (pair not in info or kind not in reals), pair
-    together = evaluate("random", partial(Final, infos), num_envs=4, **arguments).infos
-    assert_identical(dict(sorted(together.items())), dict(sorted(found.items())))
-
-
-def _is_real(value: Any) -> bool:
-    """Whether a value is a real number, of Python or NumPy, or an array without shape of one."""
-    if isinstance(value, np.ndarray):
-        return value.shape == () and value.dtype.kind in "biuf"
-    return isinstance(value, (numbers.Real, np.bool_)) and not isinstance(value, np.timedelta64)
 
 
 @pytest.mark.parametrize(
