@@ -110,11 +110,11 @@ class InfoRows:
                 info[name] = rows.item(row)
 
     def gather(
-        self, infos: dict[str, Any], rows: npt.NDArray[Any], given: Mask | bool = True
+        self, infos: dict[str, Any], rows: npt.NDArray[Any], chosen: Mask | bool = True
     ) -> None:
-        """Add the keys of `rows` to merged infos of these rows; those not `given` have no key."""
+        """Add the keys of `rows` to merged infos of these rows; only those `chosen` have keys."""
         for name, _, mask_name, array, mask in self.keys:
-            reporting = mask[rows] & given
+            reporting = mask[rows] & chosen
             if np.count_nonzero(reporting):
                 values = array[rows]
                 values[~reporting] = 0

@@ -84,12 +84,12 @@ def gather(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
 
 def _by_key(infos: Mapping[int, Mapping[str, Any]]) -> list[_Block]:
     """Sort infos by key: one block if all have the same keys, otherwise one block per key."""
-    rows, given = list(infos), list(infos.values())
+    rows, dicts = list(infos), list(infos.values())
     # Equal key count plus every key of the first means equal keys, which is the usual case.
-    keys = given[0].keys() if given else ()
-    if sum(map(len, given)) == len(keys) * len(given):
+    keys = dicts[0].keys() if dicts else ()
+    if sum(map(len, dicts)) == len(keys) * len(dicts):
         try:
-            return [(rows, {key: [info[key] for info in given] for key in keys})]
+            return [(rows, {key: [info[key] for info in dicts] for key in keys})]
         except KeyError:
             pass  # the same number of keys, but other keys
     columns: dict[str, tuple[list[int], list[Any]]] = {}
@@ -103,17 +103,17 @@ def _by_key(infos: Mapping[int, Mapping[str, Any]]) -> list[_Block]:
 
 def split(parts: Iterable[Part], rows: Iterable[int]) -> dict[int, dict[str, Any]]:
     """Return the info of each of some rows, as its environment returned it."""
-    found: dict[int, dict[str, Any]] = {row: {} for row in rows}
+    infos: dict[int, dict[str, Any]] = {row: {} for row in rows}
     for part in parts:
         if isinstance(part, InfosByRow):
-            for row in found.keys() & part.keys():
-                found[row].update(part[row])
+            for row in infos.keys() & part.keys():
+                infos[row].update(part[row])
             continue
         for key, column in part.items():
             for row, value in zip(column.rows, values_of(column), strict=True):
-                if row in found:
-                    found[row][key] = value
-    return found
+                if row in infos:
+                    infos[row][key] = value
+    return infos
 
 
 def values_of(column: Column) -> list[Any]:
@@ -413,13 +413,13 @@ def _kind(value: Any) -> Any:
 
 def _stack_numbers(values: Sequence[Any], types: set[type]) -> npt.NDArray[Any]:
     """Make one array of numbers, of objects if integers would be rounded."""
-    own = values
+    scalars = values
     if not types <= _NUMBERS:
-        own = [value[()] if isinstance(value, np.ndarray) else value for value in values]
-        types = set(map(type, own))
-    stacked = np.array(own)
+        scalars = [value[()] if isinstance(value, np.ndarray) else value for value in values]
+        types = set(map(type, scalars))
+    stacked = np.array(scalars)
     # NumPy makes objects of integers beyond 64 bits, but rounds integers of two ranges.
-    is_rounded = stacked.dtype.kind == "f" and all(issubclass(one, _INTEGERS) for one in types)
+    is_rounded = stacked.dtype.kind == "f" and all(issubclass(kind, _INTEGERS) for kind in types)
     return _objects(values) if is_rounded or stacked.dtype.kind == "O" else stacked
 
 
@@ -516,22 +516,22 @@ def columns_of(
         if key in masks:
             continue
         mask = infos.get(f"_{key}")
-        at = reporting if mask is None else np.flatnonzero(mask)
-        rows = (at + low).tolist()
+        numbers = reporting if mask is None else np.flatnonzero(mask)
+        rows = (numbers + low).tolist()
         if isinstance(value, dict):
-            columns[key] = Column(rows, columns_of(value, num_envs, low, at, apart))
+            columns[key] = Column(rows, columns_of(value, num_envs, low, numbers, apart))
             continue
         form = _ARRAYS
         if isinstance(value, np.ndarray) and value.shape[:1] == (num_envs,):
-            own = value[at]
-            if own.dtype == object or own.__class__ is not np.ndarray:
-                own = snapshot(own)
-            elif own.ndim == 1 and (apart or own.dtype.kind in _NUMERIC):
-                form = _PYTHON if own.dtype in _PLAIN else _SCALARS
+            values = value[numbers]
+            if values.dtype == object or values.__class__ is not np.ndarray:
+                values = snapshot(values)
+            elif values.ndim == 1 and (apart or values.dtype.kind in _NUMERIC):
+                form = _PYTHON if values.dtype in _PLAIN else _SCALARS
         else:
             is_each = isinstance(value, (list, tuple)) and len(value) == num_envs
-            own = _objects([value[row] if is_each else value for row in at])
-        columns[key] = Column(rows, list(own) if apart and form == _ARRAYS else own, form)
+            values = _objects([value[row] if is_each else value for row in numbers])
+        columns[key] = Column(rows, list(values) if apart and form == _ARRAYS else values, form)
     return columns
 
 

@@ -51,14 +51,14 @@ class Positions:
 
         `counts`: False for environments that reset themselves, whose episodes are not counted.
         """
-        numbers, at = self._numbers, row * _WIDTH
+        numbers, first = self._numbers, row * _WIDTH
         if seed is not None:
-            numbers[at + _SEED] = max(_NO_SEED + 1, min(int(seed), _LARGEST))
-            numbers[at + _BEFORE] = numbers[at + _COUNT]
+            numbers[first + _SEED] = max(_NO_SEED + 1, min(int(seed), _LARGEST))
+            numbers[first + _BEFORE] = numbers[first + _COUNT]
         if not counts:
-            numbers[at + _BEFORE] = _NOT_COUNTED
-        numbers[at + _BEGAN] = self.steps[worker]
-        numbers[at + _COUNT] += 1
+            numbers[first + _BEFORE] = _NOT_COUNTED
+        numbers[first + _BEGAN] = self.steps[worker]
+        numbers[first + _COUNT] += 1
 
     def step(self, rows: Sequence[int]) -> None:
         """Note that some rows step, and others of their worker do not."""
@@ -68,9 +68,9 @@ class Positions:
 
     def place(self, worker: int, row: int) -> Place:
         """Return the position of the environment that a worker is busy with."""
-        at = row * _WIDTH
-        is_counted = self._numbers[at + _BEFORE] != _NOT_COUNTED
-        episode = self._numbers[at + _COUNT] if is_counted else None
+        first = row * _WIDTH
+        is_counted = self._numbers[first + _BEFORE] != _NOT_COUNTED
+        episode = self._numbers[first + _COUNT] if is_counted else None
         return Place((row,), self.describe(worker, row), episode)
 
     def describe(self, worker: int, row: int) -> str:
@@ -84,8 +84,8 @@ class Positions:
             >>> positions.describe(0, 0), positions.describe(0, 1)
             ('not reset yet', 'last seed 7, episodes since then: 0, step 4')
         """
-        at = row * _WIDTH
-        seed, before, began, count = self._numbers[at : at + _WIDTH]
+        first = row * _WIDTH
+        seed, before, began, count = self._numbers[first : first + _WIDTH]
         if count == 0:
             return "not reset yet"
         known = "no seed" if seed == _NO_SEED else f"last seed {seed}"

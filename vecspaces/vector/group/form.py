@@ -46,7 +46,7 @@ class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error o
 
 def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
     """Make the failure of the environments that ran, or of the one of the error."""
-    found: BaseException = error
+    reported: BaseException = error
     if isinstance(error, (Mismatch, InvalidResult)):
         if isinstance(error, InvalidResult):
             kind, text = error.kind, error.text
@@ -56,8 +56,8 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
             text = f" returned an invalid {name} in {command}: {reason}: make it return what its "
             text += f"{name}_space holds{advice}"
         rows = rows if error.row is None else (error.row,)
-        found = kind(Message("{:envs}{}", rows, text)).with_traceback(error.__traceback__)
-    return Failure.of(found, rows, command)
+        reported = kind(Message("{:envs}{}", rows, text)).with_traceback(error.__traceback__)
+    return Failure.of(reported, rows, command)
 
 
 def is_own(error: BaseException, others_go_on: bool = True) -> bool:
@@ -127,8 +127,8 @@ def as_reward(reward: Any, row: int | None = None) -> float:
                 return float(array.reshape(())[()])
             if array.dtype == object:
                 return float(reward)
-    found = f" returned {show_value(reward)} as its reward: expected a number"
-    raise InvalidResult(InvalidRewardError, found, row)
+    text = f" returned {show_value(reward)} as its reward: expected a number"
+    raise InvalidResult(InvalidRewardError, text, row)
 
 
 def as_info(info: Any) -> dict[str, Any]:
@@ -136,6 +136,6 @@ def as_info(info: Any) -> dict[str, Any]:
     if info.__class__ is dict:
         return info
     if not isinstance(info, dict):
-        found = f": expected a dict as info, found {type(info).__name__}: return {{}} for no info"
-        raise InvalidResult(InvalidInfoError, found)
+        text = f": expected a dict as info, found {type(info).__name__}: return {{}} for no info"
+        raise InvalidResult(InvalidInfoError, text)
     return dict(info)

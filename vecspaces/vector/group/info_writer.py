@@ -33,13 +33,13 @@ class InfoWriter:
 
         Keys that are not declared are returned, by row.
         """
-        given = list(infos.values())
-        if rows is None and len(given) == len(self._rows):
-            declared = self._write_all(infos, given)
+        dicts = list(infos.values())
+        if rows is None and len(dicts) == len(self._rows):
+            declared = self._write_all(infos, dicts)
         else:
             some = self._rows if rows is None else rows
             declared = sum([self._write_some(key, infos, some) for key, *_ in self._keys])
-        if declared == sum(map(len, given)):
+        if declared == sum(map(len, dicts)):
             return InfosByRow()
         rest = {
             row: {name: info[name] for name in info if name not in self._names}
@@ -48,13 +48,13 @@ class InfoWriter:
         return InfosByRow((row, info) for row, info in rest.items() if info)
 
     def _write_all(
-        self, infos: Mapping[int, dict[str, Any]], given: Sequence[dict[str, Any]]
+        self, infos: Mapping[int, dict[str, Any]], dicts: Sequence[dict[str, Any]]
     ) -> int:
         """Write the infos of all rows; return how many values they have of declared keys."""
         declared = 0
         for key, name, write, mask in self._keys:
             try:
-                values = [info[name] for info in given]
+                values = [info[name] for info in dicts]
             except KeyError:
                 declared += self._write_some(key, infos, self._rows)
                 continue
@@ -113,9 +113,9 @@ def _write_column(key: InfoKey, column: Column) -> None:
 
 def _clear(key: InfoKey, rows: Sequence[int]) -> None:
     """Note that rows do not have a key."""
-    at = list(rows)
-    key.array[at] = 0
-    key.mask[at] = False
+    numbers = list(rows)
+    key.array[numbers] = 0
+    key.mask[numbers] = False
 
 
 def _named(error: Mismatch, key: InfoKey) -> Mismatch:

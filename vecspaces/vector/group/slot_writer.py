@@ -54,9 +54,11 @@ class SlotWriter:
         else:
             for row, observation, reward in zip(rows, observations, rewards, strict=True):
                 self.write_observation(row, observation)
-                at = row - low
-                self._rewards[at] = reward if reward.__class__ in FLOATS else as_reward(reward, row)
-                terminations[at] = truncations[at] = False
+                number = row - low
+                self._rewards[number] = (
+                    reward if reward.__class__ in FLOATS else as_reward(reward, row)
+                )
+                terminations[number] = truncations[number] = False
         if ended:
             self._marked = True
             for row, terminated, truncated in ended:

@@ -106,8 +106,8 @@ def find_in_scalars(reward: Any, terminated: Any, truncated: Any) -> Iterator[Fl
             yield _not_finite(number)
     for name, flag in zip(_FLAGS, (terminated, truncated), strict=True):
         if not isinstance(flag, (bool, np.bool_)):
-            found = f"{show_value(flag)} as {name}"
-            yield Flaw(InvalidFlagError, found, "expected a bool")
+            text = f"{show_value(flag)} as {name}"
+            yield Flaw(InvalidFlagError, text, "expected a bool")
 
 
 def find_in_info(info: Any) -> Iterator[Flaw]:
@@ -119,8 +119,8 @@ def find_in_info(info: Any) -> Iterator[Flaw]:
         return
     for key, value in items:
         if not isinstance(key, str):
-            found = f"an info with the key {show_value(key)}"
-            yield Flaw(InvalidInfoError, found, "expected a str")
+            text = f"an info with the key {show_value(key)}"
+            yield Flaw(InvalidInfoError, text, "expected a str")
         if isinstance(value, dict):
             yield from find_in_info(value)
 
@@ -237,8 +237,8 @@ class ValidatedVector(_Validating):
                 self._raise([_not_finite(reward)], row)
         for name, flags in zip(_FLAGS, (terminations, truncations), strict=True):
             if np.asarray(flags).dtype != np.bool_:
-                found = f"{show_value(flags)} as {name}"
-                self._raise([Flaw(InvalidFlagError, found, "expected bools")], self._rows[0])
+                text = f"{show_value(flags)} as {name}"
+                self._raise([Flaw(InvalidFlagError, text, "expected bools")], self._rows[0])
 
     def _check_infos(self, infos: Any) -> None:
         self._raise(find_in_info(infos), self._rows[0])
