@@ -6,7 +6,7 @@ import copy
 import math
 import reprlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,7 @@ class EpisodeQueue:
     def __init__(
         self,
         seeds: Sequence[int],
-        options: Sequence[Mapping[str, Any] | None] | None = None,
+        options: Sequence[dict[str, Any] | None] | None = None,
         *,
         caller: str = "evaluate",
         waiting: Iterable[int] | None = None,
@@ -47,7 +47,7 @@ class EpisodeQueue:
         ahead: int | None = None,
     ) -> None:
         self._caller = caller
-        self._seeds, self._options = seeds, options
+        self._seeds, self._options = seeds, [None] * len(seeds) if options is None else options
         #: The numbers of the episodes that no row plays yet.
         self.waiting = deque(range(len(seeds)) if waiting is None else waiting)
         self._limit = math.inf if max_episode_steps is None else max_episode_steps
@@ -88,7 +88,7 @@ class EpisodeQueue:
             self._tracks.envs = envs
         try:
             self._resetting = True
-            options = None if self._options is None else list(map(self._copy, self._playing))
+            options = [copy.deepcopy(self._options[k]) for k in self._playing]
             envs.reset(seed=[self._seeds[k] for k in self._playing], options=options)
             self._resetting = False
             while self._active:
@@ -99,11 +99,6 @@ class EpisodeQueue:
         except Exception as error:
             self._add_note(error)
             raise
-
-    def _copy(self, k: int) -> dict[str, Any] | None:
-        """Return a copy of an episode's options, which the environment may change."""
-        entry = None if self._options is None else self._options[k]
-        return None if entry is None else copy.deepcopy(dict(entry))
 
     @property
     def _active(self) -> int:
@@ -173,13 +168,15 @@ class EpisodeQueue:
         self._totals[rows], self._lengths[rows] = 0.0, 0
         self._lost.difference_update(rows)
         self._died_in_reset.difference_update(rows)
-        if starting:
-            self._starting.update(starting)
-            # One command for all rows, unless their options may differ.
-            for rows in [starting] if self._options is None else [[row] for row in starting]:
-                numbers = [self._playing[row] for row in rows]
-                seeds = [self._seeds[k] for k in numbers]
-                envs.send_reset(rows, seed=seeds, options=self._copy(numbers[0]))
+        self._starting.update(starting)
+        plain = [row for row in starting if self._options[self._playing[row]] is None]
+        if plain:
+            envs.send_reset(plain, seed=[self._seeds[self._playing[row]] for row in plain])
+        for row in starting:
+            k = self._playing[row]
+            options = copy.deepcopy(self._options[k])  # an environment may change what it gets
+            if options is not None:
+                envs.send_reset([row], seed=[self._seeds[k]], options=options)
 
     def _may_begin(self) -> bool:
         """Return whether there is a next episode that is not too far ahead."""
@@ -232,15 +229,14 @@ class EpisodeQueue:
                 without_advice(error),
             )
             alone = f"{self._caller}(..., episodes=1, seed=[{self._seeds[lost[0]]}]"
-            if self._options is not None:
+            if self._options[lost[0]] is not None:
                 alone += f", options=[{reprlib.repr(self._options[lost[0]])}]"
             raise reworded(error, what, f"{alone}) plays it alone")
 
     def _name(self, k: int) -> str:
-        name = f"episode {k} with seed {self._seeds[k]}"
-        if self._options is None or self._options[k] is None:
-            return name
-        return f"{name} and options {reprlib.repr(self._options[k])}"
+        options = self._options[k]
+        told = "" if options is None else f" and options {reprlib.repr(options)}"
+        return f"episode {k} with seed {self._seeds[k]}{told}"
 
     def _add_note(self, error: Exception) -> None:
         """Add a note that names the episodes of an environment's error."""

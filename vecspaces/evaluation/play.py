@@ -244,7 +244,7 @@ def make_seeds(seed: Any, episodes: int) -> list[int]:
     return found
 
 
-def list_options(options: Any, episodes: int) -> list[Options] | None:
+def list_options(options: Any, episodes: int) -> list[dict[str, Any] | None] | None:
     """Return the options of all episodes, as copies; None: no episode has any.
 
     Example:
@@ -275,7 +275,8 @@ def list_options(options: Any, episodes: int) -> list[Options] | None:
             raise ValueError(
                 f"options of episode {k}: found a reset_mask, which is an option of vector envs"
             )
-    return copy.deepcopy(list(options))  # copies a mapping that is repeated only once
+    # What several episodes share is copied once.
+    return copy.deepcopy([None if entry is None else dict(entry) for entry in options])
 
 
 def choose_num_envs(
