@@ -29,7 +29,7 @@ from vecspaces.spaces import (
     from_description,
     to_description,
 )
-from vecspaces.spaces.equivalence import fingerprint, is_twin
+from vecspaces.spaces.equivalence import is_twin
 
 
 def returned(space: Space[Any]) -> Any:
@@ -209,9 +209,5 @@ def test_spaces_of_other_classes_are_compared_by_themselves() -> None:
     )
     with pytest.raises(TypeError, match=r"^b: expected a Space"):
         difference(red, 3)  # type: ignore[arg-type]
-    assert fingerprint(red) == fingerprint(Colour(("red",))) != fingerprint(blue)
-    one, other = Colour({"red"}), Colour({"red"})  # a set is equal, but has no hash
+    one, other = Colour({"red"}), Colour({"red"})
     assert difference(one, other) is None and difference(one, Colour({"blue"})) is not None
-    assert fingerprint(one) == fingerprint(one) != fingerprint(other)
-    one.itself = one  # type: ignore[attr-defined]
-    assert fingerprint(one) == fingerprint(one) != fingerprint(other)

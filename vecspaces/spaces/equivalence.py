@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import singledispatch
-from hashlib import blake2b
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +15,6 @@ from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.standard import BOUNDS, MEMBERS, StandardSpace, find_difference
 from vecspaces.spaces.text import Text
-
-# An array of more bytes is compared by a digest of them.
-_DIGESTED_ABOVE = 256
 
 
 @singledispatch
@@ -82,27 +77,6 @@ def is_twin(one: Any, other: Any) -> bool:
     return _gather(one, []) == _gather(other, [])
 
 
-def fingerprint(space: Any) -> Hashable:
-    """Return a key that spaces share if `is_twin` holds, which finds equal ones among thousands.
-
-    If an attribute has no hash, or leads back to the space, the key belongs to this space only, as
-    long as the space exists.
-    """
-    try:
-        found = _gather(space, [])
-    except Exception:  # a RecursionError, or whatever a class of another library raises
-        return object, id(space)
-    return tuple(map(_hashable, found))
-
-
-def _hashable(value: Any) -> Hashable:
-    try:
-        hash(value)
-    except Exception:
-        return object, id(value)
-    return cast("Hashable", value)
-
-
 def _gather(value: Any, found: list[Any]) -> list[Any]:
     """Add all attributes of a space, and those of the spaces inside it, to one list."""
     kind = type(value)
@@ -111,8 +85,7 @@ def _gather(value: Any, found: list[Any]) -> list[Any]:
         if value.dtype.hasobject or value.dtype.char in "gG":  # bytes of padding differ
             found += value.ravel().tolist()
         else:
-            data = value.tobytes()
-            found.append(data if len(data) <= _DIGESTED_ABOVE else blake2b(data).digest())
+            found.append(value.tobytes())
     elif kind is dict:
         found += kind, len(value)
         for key, item in value.items():

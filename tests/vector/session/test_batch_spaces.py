@@ -62,7 +62,7 @@ class Unhashable:
 
 
 @pytest.mark.parametrize("attribute", [None, Unhashable()])
-def test_spaces_that_cannot_be_fingerprinted_are_compared(attribute: Any) -> None:
+def test_spaces_that_are_hard_to_compare_are_compared(attribute: Any) -> None:
     """One that leads back to itself, as through an attribute that is its environment."""
     one, other = Attached(attribute), Attached(attribute)
     opening([(one, Discrete(2)), (other, Discrete(2))])

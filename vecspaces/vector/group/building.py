@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 from vecspaces.checks import RAISED
 from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
 from vecspaces.spaces import Dict, Space
-from vecspaces.spaces.equivalence import difference, fingerprint, is_same
+from vecspaces.spaces.equivalence import difference, is_same, is_twin
 from vecspaces.vector.agents import AgentLayout
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure, Message
@@ -74,11 +74,9 @@ class Builder:
 
     def __init__(self, mode: AutoresetMode) -> None:
         self._mode = mode
-        # Equal spaces of several environments become one object, which is found by the fingerprint.
-        # A space that environments share is found by its id, since some spaces are equal only to
-        # themselves; the first one is kept, so that no other object gets this id.
-        self._equal: dict[Hashable, Space[Any]] = {}
-        self._converted: dict[int, tuple[Any, Space[Any]]] = {}
+        # The last space of each name, and what it was converted to: environments one after the
+        # other with equal spaces share one object.
+        self._last: dict[str, tuple[Any, Space[Any]]] = {}
 
     def check(self, env: Any, number: int) -> Built:
         """Check the result of factory `number`; close it if it is refused."""
@@ -87,10 +85,10 @@ class Builder:
                 return self._build_vector(env, number)
             _check_env(env, number)
             action_space = env.action_space
-            native = self._native(action_space)
+            native = self._native("action_space", action_space)
             return Built(
                 env,
-                (self._native(env.observation_space),),
+                (self._native("observation_space", env.observation_space),),
                 (native,),
                 foreign_values(action_space, native),
                 self._info_space(env),
@@ -116,7 +114,10 @@ class Builder:
             spaces = [env.get_attr(name) for name in names]
         else:
             spaces = [[getattr(env, f"single_{name}")] * env.num_envs for name in names]
-        observations, actions = (tuple(map(self._native, each)) for each in spaces)
+        observations, actions = (
+            tuple(self._native(name, space) for space in found)
+            for name, found in zip(names, spaces, strict=True)
+        )
         translate = foreign_values(env.single_action_space)
         parts = tuple(getattr(env, "rows_per_env", (1,) * len(observations)))
         info_space, agents = self._info_space(env), _agents_of(env)
@@ -125,18 +126,26 @@ class Builder:
     def _info_space(self, env: Any) -> InfoSpace:
         """Return the info_space of an environment, the same object for all that are equal."""
         space = _info_space_of(env)
-        return cast("Dict[Any]", self._native(space)) if isinstance(space, Dict) else space
+        return (
+            cast("Dict[Any]", self._native("info_space", space))
+            if isinstance(space, Dict)
+            else space
+        )
 
-    def _native(self, space: Any) -> Space[Any]:
-        """Return a space of vecspaces, the same object for all that are equal."""
-        original, converted = self._converted.get(id(space), (None, None))
-        if converted is None or original is not space:
-            key = fingerprint(space)
-            converted = self._equal.get(key)
-            if converted is None:
-                converted = self._equal[key] = native_space(space)
-                self._converted[id(space)] = space, converted
+    def _native(self, name: str, space: Any) -> Space[Any]:
+        """Return a space of vecspaces, the object of the environment before if they are equal."""
+        last, converted = self._last.get(name, (None, None))
+        if converted is None or not (space is last or _is_equal(space, last)):
+            converted = native_space(space)
+            self._last[name] = space, converted
         return converted
+
+
+def _is_equal(space: Any, other: Any) -> bool:
+    try:
+        return is_twin(space, other)
+    except Exception:  # an attribute leads back to the space, or may raise anything
+        return False
 
 
 def _check_env(env: Any, number: int) -> None:
