@@ -244,11 +244,6 @@ def recipes(kinds: tuple[str, ...] = KINDS, max_leaves: int = 5) -> st.SearchStr
     return nest(st.one_of(inner, *dynamic)) if dynamic else inner
 
 
-def fixed_recipes() -> st.SearchStrategy[Recipe]:
-    """Spaces whose values have a fixed size: all kinds but Sequence and Graph."""
-    return recipes(tuple(kind for kind in KINDS if kind not in DYNAMIC))
-
-
 # --- masks and probabilities ------------------------------------------------------------------
 
 

@@ -87,6 +87,20 @@ class ResultsContract(Part):
         with self.make([partial(observing, real, np.array([0.1, 1], np.float64))]) as envs:
             assert_identical(envs.reset()[0][0], np.array([0.1, 1], np.float32))
 
+    def test_numbers_are_promoted_and_other_values_are_objects(self) -> None:
+        numbers, others = [1, 1.75, True, 0], ["text", None, [1, 2], np.bool_(True)]
+        arrays = [np.zeros(2), np.zeros((3, 1)), np.zeros(2), np.zeros(2)]
+        keys = zip(numbers, others, arrays, strict=True)
+        with self.make(
+            [partial(talking, dict(zip("xyz", each, strict=True))) for each in keys]
+        ) as envs:
+            envs.reset()
+            found = envs.step([0] * 4)[4]
+            assert_identical(found["x"], np.array([1.0, 1.75, 1.0, 0.0]))
+            assert found["y"].dtype == object
+            assert_identical(list(found["y"]), others)
+            assert_identical(list(found["z"]), arrays)
+
     @pytest.mark.parametrize(
         ("env_fn", "count", "error", "text"), INVALID, ids=["reward", "info", "observation"]
     )
@@ -97,6 +111,23 @@ class ResultsContract(Part):
             for number in range(1, count + 1):
                 envs.reset()
                 with pytest.raises(error, match=text):
+                    envs.step([0, number])
+
+    def test_an_info_outside_its_space_names_environment_and_key(self) -> None:
+        info_space = spaces.Dict(mask=spaces.MultiBinary(2), level=spaces.Box(0, 9, (), np.uint8))
+        wrong: list[tuple[Any, str]] = [
+            ({"mask": np.zeros(3, np.int8)}, r"info\['mask'\]: expected int8 .*\(2,\), found .*3"),
+            ({"mask": [0.5, 1]}, r"info\['mask'\]: expected int8"),
+            ({"mask": None}, r"info\['mask'\]: .*found None.*leave the key out"),
+            ({"mask": [0, 1], "level": 300}, r"info\['level'\]: .*found.*300"),
+            ({"level": {"x": 3}}, r"info\['level'\]"),
+        ]
+        env_fn = partial(talking, {}, *(info for info, _ in wrong), kind=Chosen)
+        with self.make([env_fn] * 2, info_space=info_space) as envs:
+            for number, (_, where) in enumerate(wrong, 1):
+                envs.reset()
+                assert envs.step([0, 0])[4] == {}
+                with pytest.raises(InvalidInfoError, match=f"environment 1 .*{where}"):
                     envs.step([0, number])
 
 

@@ -140,28 +140,9 @@ faulty(
     "observation",
     observe=observing(place=lambda env: env.place * np.float32(np.nan if env.time == 3 else 1)),
 )
-faulty(
-    "WrongShapeAtTruncation",
-    "observation",
-    observe=observing(place=lambda env: at_the_end(env, env.place[None], env.place)),
-)
-faulty(
-    "MissingKey",
-    "observation",
-    observe=lambda env: at_the_end(env, {"place": env.place}, Sound.observe(env)),
-)
 faulty("RewardNotFinite", "reward", reward=lambda env: float("-inf") if env.time == 4 else 0.0)
-faulty("NoReward", "reward", reward=lambda env: at_the_end(env, None, 0.0))
-faulty("NoInfo", "info", info=lambda env: at_the_end(env, None, {}))
-faulty("NumberedInfo", "info", info=lambda env: {0: env.time})
 faulty("NestedNumberedInfo", "info", info=lambda env: {"agents": {0: env.time}})
 faulty("InfoWithALock", "info", info=lambda env: {"simulator": threading.Lock()})
-faulty(
-    "InfoOutOfItsSpace",
-    "info-space",
-    info_space=DECLARED,
-    info=lambda env: {"time": env.time, "cost": at_the_end(env, "high", 0.5)},
-)
 faulty(
     "InfoOutOfBounds",
     "info-space",
@@ -182,9 +163,6 @@ faulty(
 )
 
 
-faulty(
-    "OutOfBounds", "observation", observe=observing(place=lambda env: env.place + np.float32(99.5))
-)
 faulty(
     "WrongDtypeAtReset",
     "observation",

@@ -33,6 +33,8 @@ NEWEST = "forkserver" if "forkserver" in METHODS else "spawn"
 
 
 class TestSync(VectorEnvContract, RulesContract):
+    test_a_run_equals_syncs_to_the_last_bit: Any = None
+
     def make(self, env_fns: Any, **arguments: Any) -> Any:
         return SyncVectorEnv(env_fns, **arguments)
 
