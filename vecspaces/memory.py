@@ -13,7 +13,6 @@ import os
 import sys
 import weakref
 from math import prod
-from multiprocessing import context, reduction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,8 +31,8 @@ ALIGNMENT = 64
 class Arena:
     """One block of memory, zero at first, with views of any dtype and shape, which keep it alive.
 
-    `Arena(nbytes)` is private memory; `shared` and `attach` make shared memory, which can be passed
-    to a child process at its start, and to a running process by sending the descriptor.
+    `Arena(nbytes)` is private memory; `shared` and `attach` make shared memory, for processes that
+    have its `handle`.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -130,17 +129,7 @@ class Arena:
             self._closer.detach()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send it to a child process that is being started; the bytes are never copied."""
-        context.assert_spawning(self)
-        if isinstance(self._handle, int):
-            return _attach_sent, (reduction.DupFd(self._handle), self._nbytes)
-        if self._handle is None:
-            raise TypeError("only an arena made by Arena.shared can be handed to another process")
-        return Arena.attach, (self._handle, self._nbytes)
-
-
-def _attach_sent(sent: Any, nbytes: int) -> Arena:
-    return Arena.attach(sent.detach(), nbytes)
+        raise TypeError("an arena cannot be pickled: another process needs its handle")
 
 
 def _close_last(descriptors: list[int]) -> None:
