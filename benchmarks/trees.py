@@ -45,6 +45,7 @@ CASES = {
     "image": Case("image"),
     "nothing, 16 workers": Case("nothing", 16, 16),
     "CartPole, 16 workers": Case("CartPole-v1", 64, 16),
+    "nothing, 64 workers": Case("nothing", 64, 64),
 }
 
 

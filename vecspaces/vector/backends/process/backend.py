@@ -247,6 +247,7 @@ class ProcessBackend(RemoteBackend):
             finally:
                 theirs.close()
             stacks.close_workers_end()
+            undo.callback(process.close)
             undo.callback(end_all, [process], 0.0)
             channel = CallerEnd(ours)
             handle = Handle(process, channel, stacks)
@@ -602,13 +603,17 @@ class ProcessBackend(RemoteBackend):
         self._has_workers = False
 
     def _end(self, handles: Sequence[Handle], timeout: float) -> None:
-        """End workers, and free their descriptors; can be repeated."""
+        """End workers, and free their descriptors; can be repeated.
+
+        The poller watches them until another thread that waits for them has noticed their end.
+        """
         for handle in handles:
-            self._forget(handle)
             handle.alive = False
         end_all([handle.process for handle in handles], timeout)
         self._await_others(Deadline(_EXIT_SECONDS))
         for handle in handles:
+            self._forget(handle)
+            handle.process.close()
             handle.close()
 
     def _await_others(self, deadline: Deadline) -> None:

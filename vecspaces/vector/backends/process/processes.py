@@ -140,7 +140,7 @@ def _close(process: Any) -> None:
 
 
 def end_all(workers: list[WorkerProcess], timeout: float) -> None:
-    """End processes and free their descriptors; those that run after `timeout` are killed.
+    """End processes; those that run after `timeout` are killed.
 
     All are awaited together, so the time does not grow with their number.
     """
@@ -149,8 +149,6 @@ def end_all(workers: list[WorkerProcess], timeout: float) -> None:
     for worker in workers:
         worker.end(kill=True)
     _await_all(workers, _KILL_SECONDS)
-    for worker in workers:
-        worker.close()
 
 
 def _await_all(workers: list[WorkerProcess], seconds: float) -> None:
