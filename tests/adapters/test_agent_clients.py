@@ -232,19 +232,6 @@ def test_agilerl_trains(tmp_path: Path) -> None:
     assert -300 < float(output.split()[-1]) < -20  # of a random policy: -80
 
 
-def test_agilerl_trains_where_agents_leave(tmp_path: Path) -> None:
-    pytest.importorskip("agilerl", reason="AgileRL is not installed")
-    leaving = '"tests.adapters.test_agent_clients:Leaving"'
-    finite = "print(all(each.isfinite().all() for one in agent.actors.values() for each in"
-    short = {
-        f'"{SPREAD}", 16': f"{leaving}, 8",
-        "100_000": "400",
-        "8_000": "400",
-        "env.close()": f"{finite} one.parameters()))",
-    }
-    assert run_program("AgileRL", tmp_path, short).split()[-1] == "True"
-
-
 # ---------------------------------------------------------------------- EPyMARL
 
 

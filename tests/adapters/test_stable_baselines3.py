@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import multiprocessing
-import sys
 import warnings
 from functools import partial
 from pathlib import Path
@@ -330,16 +328,3 @@ def test_training_gives_the_numbers_of_dummy_vec_env() -> None:
         weights.append([parameter.detach().numpy() for parameter in model.policy.parameters()])
         vec_env.close()
     assert_identical(*weights)
-
-
-def test_the_public_names_are_these() -> None:
-    module = sys.modules[VecspacesVecEnv.__module__]
-    defined = {
-        name
-        for name, value in vars(module).items()
-        if inspect.isclass(value) or inspect.isfunction(value)
-    }
-    ours = {name for name in defined if getattr(module, name).__module__ == module.__name__}
-    assert {name for name in ours if not name.startswith("_")} == {
-        "DummyVecEnv", "SubprocVecEnv", "VecspacesVecEnv", "as_vec_env",
-    }  # fmt: skip

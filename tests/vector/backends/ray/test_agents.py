@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.adapters.bare_loops import play
@@ -39,15 +38,3 @@ def test_processes_in_actors(kind: Any) -> None:
     with make_vec(kind, 4, agents="rows", processes_per_actor=2, **RAY) as envs:
         assert envs.rows_per_env == (3, 3, 3, 3)
         play(envs, kind, AutoresetMode.NEXT_STEP, steps=12)
-
-
-def test_environments_of_a_stream() -> None:
-    with make_vec(Steady, 2, agents="rows", **RAY) as envs:
-        envs.reset(seed=1)
-        envs.recv()
-        for time in range(1, 4):
-            envs.send(np.full(6, time % 3))
-            for _ in range(2):
-                received = envs.recv(3)
-                assert len(set(received.env_ids // 3)) == 1
-                assert received.observations[:, 1].tolist() == [time] * 3

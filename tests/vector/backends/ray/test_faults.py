@@ -93,20 +93,6 @@ def test_a_death_names_environments_worker_command_and_node(tmp_path: Path) -> N
         assert_as_new(envs)
 
 
-@pytest.mark.full
-def test_a_death_in_an_actor_of_processes_names_the_actor_and_the_process(tmp_path: Path) -> None:
-    with make(tmp_path, "SIGKILL", processes_per_actor=2) as envs:
-        envs.reset(seed=0)
-        arm(tmp_path)
-        said = r"worker 1 on node .*: process 0 \(environment 2\).*SIGKILL"
-        with pytest.raises(WorkerDiedError, match=said) as died:
-            envs.step(ACTIONS)
-        assert (died.value.env_ids, died.value.worker) == ((2,), 1)
-        assert died.value.signal is not None and died.value.signal.startswith("SIGKILL")
-        assert died.value.node is not None and died.value.node in str(died.value)
-        assert_as_new(envs)
-
-
 @pytest.mark.parametrize(
     ("deed", "on_death", "lost"),
     [

@@ -23,11 +23,8 @@ from tests.envs.faulty import GATE, arm, factories, open_gate
 from tests.leaks import read_stat
 from tests.vector.backends.ray.clusters import BERTH, actor_of, more_nodes, node_of
 from tests.vector.bounds import settled, within
-from tests.vector.group.test_validation import BOX, FIRST, INSIDE, among_right_ones
 from vecspaces import Space, spaces
 from vecspaces.errors import (
-    InvalidActionError,
-    InvalidObservationError,
     StepTimeoutError,
     WorkerDiedError,
 )
@@ -198,35 +195,6 @@ def test_recv_gives_the_first_that_are_ready(tmp_path: Path) -> None:
             envs.send(np.zeros(2, int), batch.env_ids)
 
 
-@pytest.mark.usefixtures("lent_actors")
-def test_answers_of_a_stream_that_a_reset_cut_off_are_not_seen() -> None:
-    with RayVectorEnv(ledgers(4), num_workers=2, batch_size=2) as envs:
-        for _ in range(20):
-            envs.reset(seed=0)
-            envs.send(np.ones(4, int))
-        observations, _ = envs.reset(seed=0)
-        assert observations[:, 2:4].tolist() == [[0, -1]] * 4
-        assert np.array_equal(envs.recv().observations[:, 2:4], [[0, -1]] * 2)
-
-
-@pytest.mark.usefixtures("lent_actors")
-@pytest.mark.parametrize("processes", [1, 2])
-def test_what_is_validated_is_named(processes: int) -> None:
-    env_fns = among_right_ones(BOX, INSIDE, np.array([0, np.nan], np.float32), 0)
-    arguments: dict[str, Any] = {"num_workers": 2, "processes_per_actor": processes}
-    with RayVectorEnv(env_fns, validate=True, **arguments) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(InvalidActionError, match="for environment 1: no environment was"):
-            envs.step([0, 7, 1, 0])
-        for _ in range(FIRST - 1):
-            envs.step([0] * 4)
-        message = f"environment 2 returned .* in step {FIRST} of its"
-        with pytest.raises(InvalidObservationError, match=message):
-            envs.step([0] * 4)
-        envs.reset(seed=0)
-        envs.step([0] * 4)
-
-
 # ---------------------------------------------------------------------- processes in actors
 
 
@@ -240,20 +208,6 @@ def test_an_actor_of_many_processes_gives_the_same(tmp_path: Path) -> None:
         assert len(set(envs.get_attr("np_random_seed", env_ids=[5, 0]))) == 2
         envs.set_attr("length", [7, 8], env_ids=[4, 1])
         assert envs.get_attr("length")[1] == 8 and envs.get_attr("length")[4] == 7
-
-
-@pytest.mark.full
-def test_whole_actors_of_processes_stream() -> None:
-    arguments = {"num_workers": 2, "processes_per_actor": 2, "batch_size": 2}
-    with RayVectorEnv(ledgers(4, talks=False), **arguments) as envs:
-        envs.reset(seed=0)
-        steps = np.zeros(4, int)
-        for _ in range(10):
-            batch = envs.recv()
-            assert batch.env_ids.tolist() in ([0, 1], [2, 3])
-            steps[batch.env_ids] += 1
-            envs.send(np.zeros(2, int), batch.env_ids)
-        assert steps.sum() == 20
 
 
 # ---------------------------------------------------------------------- the end
