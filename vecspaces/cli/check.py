@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from vecspaces.cli import options
@@ -13,7 +13,6 @@ from vecspaces.cli.console import output, write_json
 from vecspaces.testing import Report, check_env
 
 _COLORS = {"error": "red", "warning": "yellow", "note": "dim"}
-_WIDE = 100
 
 
 def check(
@@ -45,21 +44,12 @@ def check(
 def print_report(env: str, report: Report, json: options.Json) -> None:
     """Print the findings."""
     console = output(json)
-    if report.findings:
-        table = Table(title=Text(env), title_justify="left", show_lines=True)
-        # In a narrow terminal, two separate columns would leave no space for the others.
-        first = ("severity", "finding") if console.width >= _WIDE else ("finding",)
-        for column in first:
-            table.add_column(column, no_wrap=True)
-        for column in ("what was found", "what to do"):
-            table.add_column(column, overflow="fold")
-        for finding in report.findings:
-            severity, name = Text(finding.severity, _COLORS[finding.severity]), Text(finding.name)
-            heads = (severity, name) if len(first) == 2 else (Text("\n").join([severity, name]),)
-            # As plain text, in which brackets and colons have no meaning.
-            table.add_row(*heads, Text(finding.message), Text(finding.advice))
-        console.print(table)
-    else:
+    for finding in report.findings:
+        # As plain text, in which brackets and colons have no meaning.
+        console.print(Text(f"{finding.severity}: {finding.name}", _COLORS[finding.severity]))
+        for text in (finding.message, finding.advice):
+            console.print(Padding(Text(text), (0, 0, 0, 4)))
+    if not report.findings:
         console.print(f"{env}: no findings", markup=False, emoji=False)
     summary = f"checked with {report.num_steps} steps in {report.seconds:.1f} s"
     console.print(summary, style="dim", soft_wrap=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ from typing import Any, TypeAlias
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from vecspaces.cli.options import STANDARD_OUTPUT
@@ -58,34 +58,29 @@ def write_json(file: Path | None, found: Any, indent: int | None = 2) -> None:
 
 
 #: Takes a function that returns how much is completed, and a text; calls it when it draws.
-Show: TypeAlias = Callable[[Callable[[], tuple[float | None, str]]], None]
+Show: TypeAlias = Callable[[Callable[[], tuple[float, str]]], None]
 
 
 @contextmanager
-def progress_bar(total: float | None = None) -> Iterator[Show]:
+def progress_bar(total: float) -> Iterator[Show]:
     """Show the progress of a command; yields a function that draws at most five times a second."""
-    console = Console(stderr=True)
-    drawn = -math.inf
-    with Progress(
-        BarColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-        console=console,
-        auto_refresh=False,  # a drawing thread would disturb the measurement
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        task = progress.add_task("", total=total)
+    width = shutil.get_terminal_size().columns - 1 if sys.stderr.isatty() else 0
+    began = drawn = time.monotonic()
 
-        def show(describe: Callable[[], tuple[float | None, str]]) -> None:
-            nonlocal drawn
-            now = time.monotonic()
-            if now - drawn >= _REFRESH_SECONDS:
-                drawn = now
-                completed, text = describe()
-                progress.update(task, completed=completed, description=text, refresh=True)
+    def show(describe: Callable[[], tuple[float, str]]) -> None:
+        nonlocal drawn
+        now = time.monotonic()
+        if width and now - drawn >= _REFRESH_SECONDS:
+            drawn = now
+            completed, text = describe()
+            left = (now - began) * (total / completed - 1) if completed else 0.0
+            line = f"{completed / total:4.0%}  {max(0.0, left):,.0f} s left  {text}"
+            print(f"\r{line[:width]:{width}}", end="", file=sys.stderr, flush=True)
 
+    try:
         yield show
+    finally:
+        print(f"\r{'':{width}}\r" if width else "", end="", file=sys.stderr, flush=True)
 
 
 def announce(text: str) -> None:
