@@ -100,13 +100,13 @@ class ManagedVectorEnv(
                 f"{self.batch_size}"
             )
         counts = [count for description in descriptions for count in description.counts]
-        check_recycling(settings, [sum(each.counts) for each in descriptions], self._backend)
+        check_recycling(settings, [sum(group.counts) for group in descriptions], self._backend)
         # Rows that step together, because their environments are one vector env.
         self._together = rows_of(counts)
-        self._has_vector_envs = any(any(each.are_vector) for each in descriptions)
-        self.rows_per_env = tuple(unit for each in descriptions for unit in each.units)
+        self._has_vector_envs = any(any(group.are_vector) for group in descriptions)
+        self.rows_per_env = tuple(unit for group in descriptions for unit in group.units)
         self._unit_of = np.arange(len(self.rows_per_env)).repeat(self.rows_per_env).tolist()
-        self._name_agents([agents for each in descriptions for agents in each.agents], counts)
+        self._name_agents([agents for group in descriptions for agents in group.agents], counts)
         self._are_agents = self.agent_layout == "rows"
         # Whether a step of all rows notes which episodes ended, and which agents are gone: for
         # checks of actions, for refusals after an end (DISABLED), for agents whose worker dies, and
@@ -114,8 +114,8 @@ class ManagedVectorEnv(
         has_budget = self._are_agents and settings.budget is not None
         is_next = self._mode is AutoresetMode.NEXT_STEP
         self._notes_ends = not is_next or settings.validate or has_budget or settings.recycles
-        given = settings.info_space
-        self.info_space = (agree_on_infos(descriptions) if given is None else given) or None
+        infos = settings.info_space
+        self.info_space = (agree_on_infos(descriptions) if infos is None else infos) or None
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": self._mode}
         self.render_mode = descriptions[0].render_mode
         return BufferPlan.compile(
@@ -141,14 +141,14 @@ class ManagedVectorEnv(
 
     def _name_agents(self, agents: Sequence[Agents], counts: Sequence[int]) -> None:
         """Store the agents of each environment, in the order of the rows."""
-        layouts = {each[0]: each[1] for each in agents if each is not None}
+        layouts = dict(filter(None, agents))
         if "rows" in layouts:
             self.agent_layout = "rows"
             self._agent_names = [
                 name
-                for each, count in zip(agents, counts, strict=True)
+                for known, count in zip(agents, counts, strict=True)
                 # Rows of environments of one agent have no name.
-                for name in (each[1] if each and each[0] == "rows" else [""] * count)
+                for name in (known[1] if known and known[0] == "rows" else [""] * count)
             ]
         elif layouts:
             self.agent_layout = "dict"

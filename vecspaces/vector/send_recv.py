@@ -113,8 +113,8 @@ class SendRecv:
         self.own_infos = list(map(queue.ready.__getitem__, rows))
         infos: dict[str, Any] = {}
         if any(self.own_infos):
-            given = {place: info for place, info in enumerate(self.own_infos) if info}
-            infos = merge([gather(given)], len(rows))
+            by_place = {place: info for place, info in enumerate(self.own_infos) if info}
+            infos = merge([gather(by_place)], len(rows))
         at = np.array(rows, dtype=np.int64)
         # Indexed twice, because one index for both takes three times as long.
         rewards = buffers.rewards[slot][at]

@@ -63,8 +63,8 @@ class Built:
 
     def change_since(self, other: Built) -> str | None:
         """Return a text about the first space that differs from that of the same row of `other`."""
-        kinds = ["an environment" if one.parts is None else "a vector env" for one in (other, self)]
-        if kinds[0] != kinds[1]:
+        if (self.parts is None) is not (other.parts is None):
+            kinds = ["an environment", "a vector env"][:: 1 if other.parts is None else -1]
             return _CHANGED.format("kind", *kinds, "the rows of a vector env step together")
         return GroupDescription.of([self]).change_since(GroupDescription.of([other]))
 
@@ -101,22 +101,22 @@ class Builder:
 
     def _build_vector(self, env: Any, number: int) -> Built:
         _check_attributes(env, number, _REQUIRED_OF_VECTORS)
-        own = mode_of(env)
-        if own is not self._mode:
+        mode = mode_of(env)
+        if mode is not self._mode:
             raise ValueError(
-                f"the env_fn returned {env!r} in autoreset mode {own.name}, which cannot join a "
+                f"the env_fn returned {env!r} in autoreset mode {mode.name}, which cannot join a "
                 f"vector env in mode {self._mode.name}: use the same autoreset_mode for both"
             )
         names = ("observation_space", "action_space")
         itself = env.unwrapped is env  # a wrapper may have other spaces
-        mode = getattr(env, "observation_mode", "same")
-        if reaches_each(env) and itself and mode != "same":
+        observation_mode = getattr(env, "observation_mode", "same")
+        if reaches_each(env) and itself and observation_mode != "same":
             spaces = [env.get_attr(name) for name in names]
         else:
             spaces = [[getattr(env, f"single_{name}")] * env.num_envs for name in names]
         observations, actions = (
-            tuple(self._native(name, space) for space in found)
-            for name, found in zip(names, spaces, strict=True)
+            tuple(self._native(name, space) for space in row_spaces)
+            for name, row_spaces in zip(names, spaces, strict=True)
         )
         translate = foreign_values(env.single_action_space)
         parts = tuple(getattr(env, "rows_per_env", (1,) * len(observations)))
@@ -264,13 +264,13 @@ class GroupDescription:
         """Describe environments, at least one."""
         first = built[0].env
         return cls(
-            tuple(one.count for one in built),
-            tuple(space for one in built for space in one.observation_spaces),
-            tuple(space for one in built for space in one.action_spaces),
-            tuple(one.info_space for one in built),
-            tuple(one.agents for one in built),
-            tuple(unit for one in built for unit in one.units),
-            tuple(is_vector_env(one.env) for one in built),
+            tuple(result.count for result in built),
+            tuple(space for result in built for space in result.observation_spaces),
+            tuple(space for result in built for space in result.action_spaces),
+            tuple(result.info_space for result in built),
+            tuple(result.agents for result in built),
+            tuple(unit for result in built for unit in result.units),
+            tuple(is_vector_env(result.env) for result in built),
             dict(getattr(first, "metadata", None) or {}),
             getattr(first, "render_mode", None),
         )
@@ -295,10 +295,10 @@ _CHANGED = (
 )
 
 
-def _change(kind: str, known: Sequence[Any], found: Sequence[Any]) -> str | None:
+def _change(kind: str, known: Sequence[Any], now: Sequence[Any]) -> str | None:
     """Return a text about spaces that differ after environments were built again, or None."""
     # Rows that share a space before and after are compared once.
-    pairs = {(id(one), id(other)): (one, other) for one, other in zip(known, found, strict=True)}
+    pairs = {(id(pair[0]), id(pair[1])): pair for pair in zip(known, now, strict=True)}
     for before, after in pairs.values():
         if isinstance(before, Space) and isinstance(after, Space):
             if not is_same(before, after):
@@ -313,18 +313,18 @@ def _change(kind: str, known: Sequence[Any], found: Sequence[Any]) -> str | None
 def close_all(built: Iterable[Built], low: int) -> Failure | None:
     """Close all environments, also after an exception; return the first failure."""
     failure = None
-    for one in built:
+    for result in built:
         try:
-            if hasattr(one.env, "close"):
-                one.env.close()
+            if hasattr(result.env, "close"):
+                result.env.close()
         except RAISED as error:
-            rows = range(low, low + one.count)
+            rows = range(low, low + result.count)
             failure = failure or (
                 Failure.of_vector_env(error, rows, "close")
-                if is_vector_env(one.env)
+                if is_vector_env(result.env)
                 else Failure.of(error, rows, "close")
             )
-        low += one.count
+        low += result.count
     return failure
 
 
@@ -333,8 +333,8 @@ def check_distinct(env: Any, number: int, numbers: dict[int, int]) -> None:
     base = getattr(env, "unwrapped", env)
     inside = getattr(base, "envs", None) if is_vector_env(base) else None
     if isinstance(inside, (list, tuple)):  # objects of this process
-        for one in inside:
-            check_distinct(one, number, numbers)
+        for inner in inside:
+            check_distinct(inner, number, numbers)
     other = numbers.setdefault(id(base), number)
     if other != number:
         raise ValueError(

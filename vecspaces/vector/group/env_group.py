@@ -77,9 +77,9 @@ class EnvGroup:
         for number, env_fn in enumerate(self._env_fns, self._first):
             try:
                 note_building(number)
-                one = self._build_first(env_fn, number)
-                check_distinct(one.env, number, numbers)
-                built.append(one)
+                result = self._build_first(env_fn, number)
+                check_distinct(result.env, number, numbers)
+                built.append(result)
             except BaseException as error:
                 close_all(built, 0)
                 if isinstance(error, RAISED):
@@ -101,9 +101,9 @@ class EnvGroup:
     def _make_members(self, built: Sequence[Built]) -> list[Member]:
         """Make a member of each vector env, and of each run of single environments."""
         members: list[Member] = []
-        for is_vector, run in itertools.groupby(built, lambda one: one.parts is not None):
+        for is_vector, run in itertools.groupby(built, lambda env: env.parts is not None):
             if is_vector:
-                members.extend(VectorMember(one, self._mode, self._validate) for one in run)
+                members.extend(VectorMember(env, self._mode, self._validate) for env in run)
             else:
                 members.append(SingleEnvs(list(run), self._mode, self._validate))
         return members
@@ -111,11 +111,11 @@ class EnvGroup:
     @property
     def envs(self) -> list[Any]:
         """The results of the factories, in order."""
-        return [one.env for member in self._members for one in member.built]
+        return [built.env for member in self._members for built in member.built]
 
     def describe(self) -> GroupDescription:
         """Describe the environments for the caller."""
-        return GroupDescription.of([one for member in self._members for one in member.built])
+        return GroupDescription.of([built for member in self._members for built in member.built])
 
     def _place(self, low: int) -> None:
         """Number the rows from `low` on."""
@@ -386,9 +386,9 @@ class EnvGroup:
     def _check_new(self, env: Any, number: int) -> None:
         """Refuse an environment that is already in the group, in another place."""
         numbers: dict[int, int] = {}
-        for other, one in enumerate(self.envs, self._first):
-            if one is not None:
-                check_distinct(one, other, numbers)
+        for index, other in enumerate(self.envs, self._first):
+            if other is not None:
+                check_distinct(other, index, numbers)
         check_distinct(env, number, numbers)
 
     # ------------------------------------------------------------------ calls and the end
@@ -421,7 +421,7 @@ class EnvGroup:
     def close(self) -> Failure | None:
         """Close every environment, also after failures; return the first failure."""
         members, self._members = self._members, []
-        return close_all([one for member in members for one in member.built], self.low)
+        return close_all([built for member in members for built in member.built], self.low)
 
 
 def _without(rows: Sequence[int], failures: Failures) -> Sequence[int]:

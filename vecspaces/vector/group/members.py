@@ -50,7 +50,7 @@ class Member(ABC):
 
     def place(self, low: int) -> None:
         """Number the rows from `low` on."""
-        self.rows = range(low, low + sum(one.count for one in self.built))
+        self.rows = range(low, low + sum(built.count for built in self.built))
 
     @abstractmethod
     def bind(self, views: Views, restart: Restart) -> None:

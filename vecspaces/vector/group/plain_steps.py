@@ -31,7 +31,7 @@ class PlainSteps:
     ) -> None:
         low, high = rows.start, rows.stop
         self._rows, self._progress = rows, progress
-        self._parts = [(one, slice(one.rows.start - low, one.rows.stop - low)) for one in members]
+        self._parts = [(env, slice(env.rows.start - low, env.rows.stop - low)) for env in members]
         self._read_actions = buffers.actions.reader(low, high)
         slots = [buffers.slice(slot, low, high) for slot in range(buffers.plan.slots)]
         self._slots = [(views, reward_writer(views.rewards, low)) for views in slots]
@@ -49,7 +49,7 @@ class PlainSteps:
         cls, members: Sequence[Member], buffers: Buffers, rows: range, progress: memoryview
     ) -> PlainSteps | None:
         """Return the steps of these members; None if some have no plain steps."""
-        able = [one for one in members if isinstance(one, VectorMember) and one.can_act]
+        able = [env for env in members if isinstance(env, VectorMember) and env.can_act]
         # Their infos must be declared, as they are if the argument `info_space` was not given.
         if len(able) < len(members) or not buffers.plan.infos.keys() >= set(_GIVEN):
             return None

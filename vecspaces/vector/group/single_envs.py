@@ -65,7 +65,7 @@ class SingleEnvs(Member):
         self._starts = [_Start(self, row) for row in self.rows]
         starts = {row: restart.starts[row] for row in self.rows if row in restart.starts}
         self._seeds = {row: seed for row, (seed, _) in starts.items()}
-        self._options = {row: given for row, (_, given) in starts.items() if given is not None}
+        self._options = {row: kept for row, (_, kept) in starts.items() if kept is not None}
         for row in starts:
             start = _Lost(self, row) if restart.reports else _Start(self, row, self._restarted(row))
             self._steppers[row - self.rows.start] = start
@@ -244,12 +244,12 @@ class SingleEnvs(Member):
                 gone = set(failure.env_ids).intersection(rows) or set(rows)
                 failures.append((sorted(gone), failure))
                 if row < 0:
-                    kept = [place for place, one in enumerate(rows) if one not in gone]
+                    kept = [place for place, other in enumerate(rows) if other not in gone]
                     observations = [observations[place] for place in kept]
                     rewards = [rewards[place] for place in kept]
-                rows = [one for one in rows if one not in gone]
-                infos = InfosByRow({one: infos[one] for one in infos if one not in gone})
-                ended[:] = [one for one in ended if one[0] not in gone]
+                rows = [other for other in rows if other not in gone]
+                infos = InfosByRow({other: infos[other] for other in infos if other not in gone})
+                ended[:] = [other for other in ended if other[0] not in gone]
 
     # ------------------------------------------------------------------ lost episodes
 

@@ -222,8 +222,8 @@ class VectorMember(Member):
         """Return the rows whose episodes a step ended."""
         buffers, at = self._views.buffers, self._at
         ended = np.flatnonzero(buffers.terminations[slot, at] | buffers.truncations[slot, at])
-        found: list[int] = (ended + self.rows.start).tolist()
-        return found
+        rows: list[int] = (ended + self.rows.start).tolist()
+        return rows
 
     def _step(self, slot: int) -> Columns:
         """Step the vector env, and write what it returns."""
@@ -342,20 +342,20 @@ class VectorMember(Member):
             raise failed(error, self.rows, "set_attr") from None
 
     def _set_attr(self, name: str, values: Mapping[int, Any]) -> None:
-        env, rows, each = self._env, list(values), list(values.values())
+        env, rows, chosen = self._env, list(values), list(values.values())
         if reaches_each(env):
-            env.set_attr(name, each, env_ids=[row - self.rows.start for row in rows])
+            env.set_attr(name, chosen, env_ids=[row - self.rows.start for row in rows])
             return
         self._check_all(rows, f"set_attr({name!r})")
         if holds_envs(env):
             env.set_attr(name, [values[row] for row in self.rows])
-        elif not all(_same(value, each[0]) for value in each):
+        elif not all(_same(value, chosen[0]) for value in chosen):
             raise ValueError(
                 f"set_attr({name!r}) got different values for the environments of {env!r}, "
                 "which has one attribute for all of them"
             )
         else:
-            setattr(env.unwrapped, name, each[0])
+            setattr(env.unwrapped, name, chosen[0])
 
     def _check_all(self, rows: Sequence[int], what: str) -> None:
         if len(rows) < len(self.rows):
@@ -395,14 +395,14 @@ class VectorMember(Member):
 
     def _seed(self, seeds: Sequence[int | None]) -> int | list[int | None] | None:
         """Return seeds in the form for the vector env: all accept an int, only some a list."""
-        each: list[int | None] = self._by_unit(seeds)
-        known = [seed for seed in each if seed is not None]
+        by_env: list[int | None] = self._by_unit(seeds)
+        known = [seed for seed in by_env if seed is not None]
         if not known:
             return None
-        if each == list(range(known[0], known[0] + len(each))):
+        if by_env == list(range(known[0], known[0] + len(by_env))):
             return known[0]
         if holds_envs(self._env):
-            return each
+            return by_env
         # All of its environments have one generator, which depends on all of their seeds.
         return derive_seed(np.random.SeedSequence(known))
 
@@ -415,9 +415,9 @@ class VectorMember(Member):
 
         `keep`: whether autoresets get them too.
         """
-        if keep and reaches_each(self._env) and any(given is not None for given in options):
+        if keep and reaches_each(self._env) and any(mapping is not None for mapping in options):
             return self._by_unit(options)
-        if not all(_same(given, options[0]) for given in options):
+        if not all(_same(mapping, options[0]) for mapping in options):
             raise ValueError(
                 f"{self._env!r} is a vector env: its environments take one mapping of options, "
                 "and different ones were given"

@@ -126,7 +126,7 @@ def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
                 check_whole(rows.tolist(), rows_of(units), "options['reset_mask']", ValueError)
             # With only a mask, the options would be an empty mapping, which environments may
             # refuse.
-            options = {key: given for key, given in options.items() if key != "reset_mask"} or None
+            options = {key: value for key, value in options.items() if key != "reset_mask"} or None
         return ResetPlan(rows, seeds, [options] * num_envs, False, is_masked)
     if not isinstance(options, Sequence) or isinstance(options, str):
         raise TypeError(
@@ -137,12 +137,12 @@ def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
         raise ValueError(
             f"expected {len(units)} options, one per environment, found {len(options)}"
         )
-    for number, given in enumerate(options):
-        if given is not None and not isinstance(given, Mapping):
+    for number, choice in enumerate(options):
+        if choice is not None and not isinstance(choice, Mapping):
             raise TypeError(
-                f"options[{number}] must be a mapping or None, found {type(given).__name__}"
+                f"options[{number}] must be a mapping or None, found {type(choice).__name__}"
             )
-        if given is not None and "reset_mask" in given:
+        if choice is not None and "reset_mask" in choice:
             raise ValueError(
                 f"options[{number}] holds a reset_mask, which belongs to all environments: give "
                 "one mapping of options, or reset all environments"
@@ -152,8 +152,8 @@ def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
 
 def rows_of(counts: Sequence[int]) -> list[range]:
     """Return the rows of each of some environments that have several."""
-    each = zip(first_rows(counts), counts, strict=True)
-    return [range(first, first + count) for first, count in each if count > 1]
+    starts = zip(first_rows(counts), counts, strict=True)
+    return [range(first, first + count) for first, count in starts if count > 1]
 
 
 def _by_row(values: Sequence[Any], units: Sequence[int]) -> list[Any]:

@@ -41,8 +41,8 @@ def agree(
 
     A RuntimeError if an environment does not fit.
     """
-    observations = [space for one in descriptions for space in one.observation_spaces]
-    actions = [space for one in descriptions for space in one.action_spaces]
+    observations = [space for group in descriptions for space in group.observation_spaces]
+    actions = [space for group in descriptions for space in group.action_spaces]
     num_envs = len(observations)
     single_action = accepted = actions[0]
     for row, space in enumerate(actions):
@@ -78,7 +78,7 @@ def agree(
 
 def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None:
     """Return the info_space of the environments; raise RuntimeError if one has another."""
-    found: list[tuple[int, Dict[Any] | None]] = []
+    declared: list[tuple[int, Dict[Any] | None]] = []
     for description in descriptions:
         for count, space in zip(description.counts, description.info_spaces, strict=True):
             if isinstance(space, WrongSpace):
@@ -86,11 +86,11 @@ def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None
                     "{:env_fn} returned an environment with a wrong info_space: {}; where the "
                     "attribute is about something else, give the vector env the argument info_space"
                 )
-                raise space.kind(Message(text, len(found), space.text))
-            found.append((count, space))
-    row, (_, first) = 0, found[0]
+                raise space.kind(Message(text, len(declared), space.text))
+            declared.append((count, space))
+    row, (_, first) = 0, declared[0]
     accepted = first
-    for count, space in found:
+    for count, space in declared:
         if space is not accepted and (space is None or first is None or not is_same(space, first)):
             detail: str = "one of them has none"
             if space is not None and first is not None:
@@ -144,10 +144,10 @@ def _check_observations(
 def _check_pair(batched: Space[Any], single: Space[Any], num_envs: int) -> None:
     """Refuse a batched space whose arrays differ from those of a batch of `single`."""
     expected = batch_space(single, num_envs)
-    wanted, found = Layout.compile(expected, 1), Layout.compile(batched, 1)
+    wanted, actual = Layout.compile(expected, 1), Layout.compile(batched, 1)
     leaves = [
         [(leaf.path, leaf.dtype, leaf.shape) for leaf in layout.leaves]
-        for layout in (wanted, found)
+        for layout in (wanted, actual)
     ]
     if wanted.fixed and leaves[0] != leaves[1]:
         raise RuntimeError(

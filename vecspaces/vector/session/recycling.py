@@ -99,17 +99,17 @@ class Recycling:
 
     def _due(self, workers: Iterable[int], more: int = 0) -> dict[int, Planned]:
         """Return the workers to replace, given `more` episodes that have ended."""
-        found: dict[int, Planned] = {}
+        due: dict[int, Planned] = {}
         for worker in workers:
             ended = int(self.episodes[worker]) + more
             if self._after is not None and ended >= self._after:
-                found[worker] = Planned(f"{ended} episodes (recycle_after={self._after})", False)
+                due[worker] = Planned(f"{ended} episodes (recycle_after={self._after})", False)
             elif self._memory is not None and ended > 0:
                 used = self._read_memory(worker)
                 if used >= self._memory:
                     reason = f"{ended} episodes, with {used:,} bytes of memory"
-                    found[worker] = Planned(f"{reason} (recycle_memory={self._memory:,})", True)
-        return found
+                    due[worker] = Planned(f"{reason} (recycle_memory={self._memory:,})", True)
+        return due
 
     def _read_memory(self, worker: int) -> int:
         """Read how much memory a worker uses, unless it was just read; 0 if it is not known.

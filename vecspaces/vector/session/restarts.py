@@ -44,7 +44,7 @@ class RestartBudget:
     ) -> None:
         """Count a loss, once even if an interrupt repeats the call; raise the error if too many."""
         now = time.monotonic()
-        is_new = all(one.loss is not loss for one in self._history)
+        is_new = all(entry.loss is not loss for entry in self._history)
         if is_new:
             did = "died"
             if isinstance(error, WorkerDiedError):
@@ -55,7 +55,7 @@ class RestartBudget:
                 if callable(self.on_step_timeout):
                     self.on_step_timeout(error)
             self._history.append(_Loss(loss, now, did, without_advice(error)))
-        self._history = [one for one in self._history if now - one.when <= self.window]
+        self._history = [entry for entry in self._history if now - entry.when <= self.window]
         spent = len(self._history)
         if spent <= self.max_restarts:
             if is_new:
@@ -69,11 +69,14 @@ class RestartBudget:
             return
         history = Message(
             "; ".join(["{}"] * spent),
-            *(Message("{} s ago: {}", f"{now - one.when:.1f}", one.what) for one in self._history),
+            *(
+                Message("{} s ago: {}", f"{now - loss.when:.1f}", loss.what)
+                for loss in self._history
+            ),
         )
         what = Message(
             "workers {} {}{}, and max_restarts is {}",
-            " or ".join(sorted({one.did for one in self._history})),
+            " or ".join(sorted({entry.did for entry in self._history})),
             "once" if spent == 1 else f"{spent} times",
             self._within(),
             self.max_restarts,

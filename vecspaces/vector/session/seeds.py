@@ -32,7 +32,7 @@ def spread_seeds(seed: Any, num_envs: int) -> list[int | None]:
         )
     if len(seed) != num_envs:
         raise ValueError(f"expected {num_envs} seeds, one per environment, found {len(seed)}")
-    return [None if one is None else _as_seed(one, number) for number, one in enumerate(seed)]
+    return [None if value is None else _as_seed(value, number) for number, value in enumerate(seed)]
 
 
 def _as_seed(seed: Any, number: int) -> int:

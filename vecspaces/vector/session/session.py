@@ -487,7 +487,7 @@ class Session:
         try:
             failure.throw()
         except Exception:
-            self.commit_rows([row for row, one in self.broken.items() if one is failure])
+            self.commit_rows([row for row, other in self.broken.items() if other is failure])
             raise
 
     def commit_rows(self, rows: Iterable[int]) -> None:
@@ -799,10 +799,10 @@ class Session:
 
     def _find_endless(self, infos: Mapping[int, Mapping[str, Any]]) -> Failure | None:
         """Find the first row whose info contains itself, and cannot be merged."""
-        found = find_endless(infos)
-        if found is None:
+        place = find_endless(infos)
+        if place is None:
             return None
-        row, key = found
+        row, key = place
         text = "{:envs}: info[{}] holds itself, or is nested too deeply: leave the key out"
         error = InvalidInfoError(Message(text, [row], repr(key)))
         return Failure((row,), self.wait.verb, error, "", self.workers.of[row])

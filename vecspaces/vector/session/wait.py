@@ -120,7 +120,7 @@ class Wait:
                 return []
         # In a stream each row has its own time limit, which bounds the wait.
         by_row = for_rows and self._restarts_late
-        given = timeout
+        requested = timeout
         if timeout is None and not by_row:
             timeout = self._settings.step_timeout
             if timeout is None and self.op is _RESET and self._is_first:
@@ -156,11 +156,11 @@ class Wait:
                     return rows
             if workers.build_by:
                 bounds.append((min(workers.build_by.values()), self.give_up_building))
-            if workers.build_by and given is None:
+            if workers.build_by and requested is None:
                 # `step_timeout` begins when all workers are built.
                 until = until if timeout is None else Deadline(timeout)
             elif timeout is not None:
-                overrun = partial(self._overrun, enough or ready, timeout, given, take_in)
+                overrun = partial(self._overrun, enough or ready, timeout, requested, take_in)
                 bounds.append((until, overrun))
             wait_once(backend, slow, bounds, take_in, self._awaited, on_part)
         grace = Deadline(_FAULT_GRACE)
@@ -169,20 +169,20 @@ class Wait:
         return []
 
     def _overrun(
-        self, ready: Ready | None, timeout: float, given: float | None, take_in: TakeIn
+        self, ready: Ready | None, timeout: float, requested: float | None, take_in: TakeIn
     ) -> None:
         """Raise that a wait took too long, or restart the workers that are late.
 
-        They are restarted only if the time is that of the settings, and none was `given`.
+        They are restarted only if the time is that of the settings, and none was `requested`.
         """
         if not self.owing if ready is None else ready() is not None:
             return
         rows, running = self.busy_rows(self._for_rows)
-        if given is None and self._restarts_late:
+        if requested is None and self._restarts_late:
             self._restart_late(rows, running, take_in)
             return
         advice = f"wait again, {self._backend.reset_advice}or close()"
-        if given is None and self._settings.step_timeout is None:
+        if requested is None and self._settings.step_timeout is None:
             hint = self._backend.hang_advice
             advice = f"{advice} (start_timeout bounds the first reset){hint}"
         # A very short wait, such as timeout=0, does not read a stack.

@@ -49,10 +49,10 @@ class Workers:
         """Sort rows by their workers, which are in ascending order."""
         if len(self._slices) == 1:
             return {0: list(rows)}
-        found: dict[int, list[int]] = {}
+        by_worker: dict[int, list[int]] = {}
         for row in rows:
-            found.setdefault(self.of[row], []).append(row)
-        return dict(sorted(found.items()))
+            by_worker.setdefault(self.of[row], []).append(row)
+        return dict(sorted(by_worker.items()))
 
     def note_start(self, row: int, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Note the seed and options of a row's reset, which a restart uses again."""
