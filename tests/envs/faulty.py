@@ -95,13 +95,10 @@ GATE = "gate"
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that occurs once, in one place, when it is armed.
+    """A fault that occurs once, in one place, when it finds its file, which it then removes.
 
-    Args:
-        kind: A key of `FAULTS`, of `INVALID_OBSERVATIONS`, `INVALID_REWARDS`, `INVALID_INFOS` or
-            `INVALID_RESULTS`, or `GATE`.
-        where: `"build"`, `"reset"`, `"step"`, `"call"`, `"get"`, `"set"`, `"render"` or `"close"`.
-        trigger: A file; the fault occurs when it finds the file, which it then removes.
+    `kind` is a key of `FAULTS` or of one of the dicts of invalid values, or `GATE`; `where` is
+    `"build"`, `"reset"`, `"step"`, `"call"`, `"get"`, `"set"`, `"render"` or `"close"`.
     """
 
     kind: str
@@ -176,13 +173,7 @@ INVALID_RESULTS: dict[str, Callable[[], Any]] = {
 
 
 class FaultyEnv(Env[Any, Any]):
-    """An environment with one fault, which occurs once.
-
-    Args:
-        index: A number in each of its observations.
-        fault: The fault; None: no fault.
-        episode: The number of steps of an episode.
-    """
+    """An environment with one fault, which occurs once; each observation has its index."""
 
     observation_space = Dict(
         {"place": Box(-np.inf, np.inf, (3,), np.float32), "phase": Discrete(5)}
@@ -245,14 +236,7 @@ class FaultyEnv(Env[Any, Any]):
 
 @dataclass(frozen=True)
 class Factory:
-    """Makes one `FaultyEnv`, and logs this.
-
-    Args:
-        index: The index of the environment.
-        fault: What goes wrong.
-        log: A file that gets a line with the index at each call.
-        episode: The number of steps of an episode.
-    """
+    """Makes one `FaultyEnv`; the file `log` gets a line with the index at each call."""
 
     index: int
     fault: Fault | None = None
@@ -276,20 +260,10 @@ def factories(
     at: int = 2,
     episode: int = 4,
 ) -> list[Factory]:
-    """Return factories, one of which makes an environment that fails after `arm` was called.
+    """Return factories; the environment of number `at` fails after `arm` was called.
 
-    A fault in construction is armed at once.
-
-    Args:
-        count: The number of factories.
-        folder: An empty folder, for the files that arm the fault and log constructions.
-        kind: The kind of the fault (see `Fault`); None: no fault.
-        where: The call in which the fault occurs.
-        at: The index of the environment that fails.
-        episode: The number of steps of an episode.
-
-    Returns:
-        Picklable factories.
+    A fault in construction is armed at once. `folder` is empty; it gets the files that arm the
+    fault, and that log constructions.
     """
     log, trigger = folder / "built", folder / "trigger"
     if kind == GATE:
