@@ -22,6 +22,7 @@ from tests.envs.agents import Crowd
 from vecspaces import evaluate, make_vec, spaces
 from vecspaces.adapters.pettingzoo import as_env
 from vecspaces.envs import ActionChunks
+from vecspaces.errors import InvalidRewardError
 from vecspaces.testing import check_env
 from vecspaces.vector import AutoresetMode, infos_as_list
 from vecspaces.vector.utils import batch_space, concatenate
@@ -69,14 +70,14 @@ def test_actions_of_every_space_are_those_of_single_steps(name: str, is_foreign:
 
 
 def test_rewards_are_added_in_float64_one_after_the_other() -> None:
-    rewards = [np.float32(0.1), 1, np.int8(3), 1e16, -1e16, True, np.float64(0.7)]
+    rewards = [np.float32(0.1), 1, np.int8(3), 1e16, -1e16, np.array([True]), np.array(0.7)]
     env = ActionChunks(rewarding(*rewards), len(rewards))
     _, total, _, _, info = env.step([0] * len(rewards))
     expected = 0.0
     for reward in rewards:
-        expected += float(reward)
-    assert type(total) is float and total == expected != sum(map(float, rewards[::-1]))
-    assert_identical(info["rewards"], np.array(rewards, np.float64))
+        expected += np.float64(np.ravel(reward)[0])
+    assert type(total) is float and total == expected != total + 0.1
+    assert_identical(info["rewards"], np.array([np.ravel(one)[0] for one in rewards], np.float64))
 
 
 # ---------------------------------------------------------------------- vector envs
@@ -299,7 +300,10 @@ def test_keys_of_chunks_are_refused_in_the_environments_infos(key: str) -> None:
         ActionChunks(talking({key: 1}), 1).step([0])
 
 
-def test_wrong_chunks_and_vector_envs_are_refused() -> None:
+def test_wrong_chunks_rewards_and_vector_envs_are_refused() -> None:
+    for reward in (None, "1", np.zeros(2)):
+        with pytest.raises(InvalidRewardError, match=r"the environment returned .* as its reward"):
+            ActionChunks(rewarding(reward), 1).step([0])
     env = ActionChunks(rewarding(1.0), 2)
     for actions in ([0], [0] * 3):
         with pytest.raises(ValueError, match=f"chunk of 2 actions, found {len(actions)}"):

@@ -14,6 +14,7 @@ from vecspaces.interop import foreign_space
 from vecspaces.layout import Layout
 from vecspaces.spaces import Box, Dict
 from vecspaces.spaces.array_space import ArraySpace
+from vecspaces.vector.group.form import InvalidResult, as_reward
 from vecspaces.vector.utils import batch_space, iterate
 
 
@@ -70,25 +71,19 @@ class ActionChunks(EnvWrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Begin an episode of the environment; return its first observation and its info."""
         observation, info = super().reset(seed=seed, options=options)
-        _refuse_keys(info, "info")
+        if info:
+            _refuse_keys(info, "info")
         return observation, info
 
     def step(self, action: Any) -> Any:
-        """Take the actions of a chunk, until the episode ends.
-
-        Args:
-            action: A value of `action_space`.
-
-        Returns:
-            The last observation, the sum of the rewards, the last flags, and the info.
-        """
+        """Take the actions of a chunk, until the episode ends."""
         step = self.env.step
         rewards: list[float] = []
         total, terminated, truncated = 0.0, False, False
         for single in self._split(action):
             observation, reward, terminated, truncated, info = step(single)
             if reward.__class__ is not float:
-                reward = float(reward)
+                reward = _as_float(reward)
             rewards.append(reward)
             # Not Python's `sum`, which is more exact than a loop from 3.12 on.
             total += reward
@@ -103,6 +98,14 @@ class ActionChunks(EnvWrapper):
             _refuse_keys(info, "info")
         info = {**info, "rewards": np.array(rewards), "steps": steps}
         return observation, total, terminated, truncated, info
+
+
+def _as_float(reward: Any) -> float:
+    """Convert a reward as vector envs do; the error is that of a single step."""
+    try:
+        return as_reward(reward)
+    except InvalidResult as error:
+        raise error.kind(f"the environment{error.text}") from None
 
 
 def _refuse_keys(infos: Any, place: str) -> None:
