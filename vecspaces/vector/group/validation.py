@@ -232,9 +232,9 @@ class ValidatedVector(_Validating):
             self._check_observation(rule, observation, row)
 
     def _check_scalars(self, rewards: Any, terminations: Any, truncations: Any) -> None:
-        for row, reward in zip(self._rows, np.asarray(rewards, np.float64).tolist(), strict=True):
-            if not isfinite(reward):
-                self._raise([_not_finite(reward)], row)
+        numbers = np.ravel(np.asarray(rewards, np.float64))
+        for number in np.flatnonzero(~np.isfinite(numbers))[:1].tolist():
+            self._raise([_not_finite(numbers[number])], self._rows[number])
         for name, flags in zip(_FLAGS, (terminations, truncations), strict=True):
             if np.asarray(flags).dtype != np.bool_:
                 text = f"{show_value(flags)} as {name}"
