@@ -25,7 +25,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.crosses import START_METHODS, diagonal
-from tests.envs import Echo, Ledger, Sampler
+from tests.envs import Ledger, Sampler
 from tests.programs import run_python
 from tests.vector.bounds import assert_gone, overrun, within
 from vecspaces import Env, spaces
@@ -34,7 +34,6 @@ from vecspaces.errors import (
     AlreadyPendingCallError,
     ClosedEnvironmentError,
     InvalidActionError,
-    InvalidObservationError,
     ResetNeededError,
     SlowEnvironmentWarning,
     StepTimeoutError,
@@ -497,18 +496,6 @@ async def test_restarts_are_counted_by_worker(tmp_path: Path) -> None:
                 await first_step(pool, Tool.DIE)
             await until(lambda left=left: pool.free == left)  # type: ignore[misc]
         assert (len(pool), pool.stats().lost, sum(pool.stats().restarts)) == (1, 1, 2)
-        async with pool.acquire():
-            waiting = asyncio.create_task(first_step(pool))
-            await asyncio.sleep(0)
-        await waiting
-        async with pool.acquire() as env:
-            waiting = asyncio.create_task(first_step(pool))
-            await env.reset()
-            with pytest.raises(WorkerDiedError):
-                await env.step(Tool.DIE)
-            with pytest.raises(WorkerDiedError, match="no environment is left"):
-                await waiting
-        assert len(pool) == pool.free == 0
 
 
 @in_loop
@@ -708,24 +695,6 @@ async def test_another_loop_or_thread_and_no_loop_are_refused() -> None:
         await pool.__aenter__()
 
 
-def test_arguments_of_batches_and_of_no_one_are_refused() -> None:
-    for name in ("autoreset_mode", "on_worker_death", "on_step_timeout", "buffers"):
-        for arguments in ({name: 1}, {"vector_kwargs": {name: 1}}):
-            with pytest.raises(TypeError, match=f"Pool takes no {name}"):
-                Pool(Ledger, 1, **arguments)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"neither AsyncVectorEnv nor .* 'bufers'"):
-        Pool(Ledger, 1, bufers=3)  # type: ignore[call-arg]
-
-
-@in_loop
-async def test_what_the_environment_returns_is_checked() -> None:
-    box, result = spaces.Box(0, 1, (1,)), (np.ones(2), 0.0, False, False, {})
-    make = partial(Echo, box, [(np.zeros(1), {})], [result])
-    async with lent(1, make, 1) as (_, env):
-        with pytest.raises(InvalidObservationError):
-            await env.step(0)
-
-
 # ---------------------------------------------------------------------- the end
 
 
@@ -780,33 +749,6 @@ async def test_an_aclose_that_is_cut_short_ends_all_at_once(
         assert_gone(pids)
         with pytest.raises(ClosedEnvironmentError):
             await stepping
-
-
-def test_tasks_that_are_left_at_the_end_of_the_loop_close_it() -> None:
-    """`asyncio.run` cancels them, which leaves every block."""
-    tasks: list[asyncio.Task[None]] = []
-    pids: list[int | None] = []
-
-    async def converse(pool: Pool) -> None:
-        while True:
-            async with pool.acquire() as env:
-                await env.reset()
-                await env.step(1)
-
-    async def serve() -> None:
-        async with Pool(Ledger, 2, num_workers=1) as pool, asyncio.TaskGroup() as group:
-            pids.extend(process.pid for process in pool._envs.processes)
-            for _ in range(4):
-                group.create_task(converse(pool))
-
-    async def main() -> None:
-        tasks.append(asyncio.create_task(serve()))
-        await until(lambda: bool(pids))
-        await asyncio.sleep(0.01)
-
-    run(main)
-    assert tasks[0].cancelled()
-    assert_gone(pids)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", NEW_LOOP)
