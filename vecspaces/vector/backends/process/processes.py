@@ -260,9 +260,9 @@ if sys.platform != "win32":
         global _main_lock
         _main_lock = threading.Lock()
         server: Any = forkserver._forkserver
-        alive, modules = server._forkserver_alive_fd, server._preload_modules
-        server.__init__()
-        server._preload_modules = modules
+        new: Any = forkserver.ForkServer()
+        server._lock, server._forkserver_pid = new._lock, None
+        alive, server._forkserver_alive_fd = server._forkserver_alive_fd, None
         if alive is not None:
             os.close(alive)
 
