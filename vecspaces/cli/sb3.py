@@ -27,7 +27,6 @@ _MARKS = {
     },
     "sb3_contrib": {"MaskablePPO": b"common.maskable", "RecurrentPPO": b"common.recurrent"},
 }
-_FAR = 0.1  # a mean return is far below another one if it is lower by more than this share
 
 
 def load_model(path: Path) -> Any:
@@ -64,36 +63,25 @@ def load_statistics(path: Path, model: Any) -> Any:
 
 
 def as_policy(model: Any, statistics: Any, num_rows: int) -> Callable[..., Any]:
-    """Return a policy that first normalises observations by the statistics.
-
-    It is a `partial`, so that a journal records whether there were statistics. A recurrent model is
-    called with `num_rows` rows.
-    """
-    normalize = _leave if statistics is None else statistics.normalize_obs
+    """Return a `partial`, so that a journal records whether there were statistics."""
+    normalize = statistics.normalize_obs if statistics else lambda observations: observations
+    memory = _Memory(num_rows)
+    special: dict[str, Any] = {"MaskablePPO": _choose_masked, "RecurrentPPO": memory.choose}
+    choose = special.get(type(model).__name__, _choose)
+    policy = partial(choose, model, normalize)
     if type(model).__name__ == "RecurrentPPO":
-        memory = _Memory(num_rows)
-        policy = partial(memory.choose, model, normalize)
         vars(policy)["reset"] = memory.reset  # which makes it a policy with a state
-        return policy
-    is_masked = type(model).__name__ == "MaskablePPO"
-    return partial(_choose_within_masks if is_masked else _choose, model, normalize)
-
-
-def _leave(observations: Any) -> Any:
-    return observations
+    return policy
 
 
 def _choose(model: Any, normalize: Any, observations: Any, **masks: Any) -> Any:
     return model.predict(normalize(observations), deterministic=True, **masks)[0]
 
 
-def _choose_within_masks(model: Any, normalize: Any, observations: Any, infos: Any) -> Any:
+def _choose_masked(model: Any, normalize: Any, observations: Any, infos: Any) -> Any:
     """Pass on masks as sb3-contrib takes them: one flat row per environment."""
     if not np.all(infos.get(f"_{MASK}", False)):
-        raise ValueError(
-            f"--sb3: MaskablePPO needs {MASK!r} in each info that reset and step return, found "
-            "none (a method action_masks is not called)"
-        )
+        raise ValueError(f"--sb3: MaskablePPO needs {MASK!r} in each info, found none")
     masks = infos[MASK]
     if masks.dtype == object:  # the entries of a MultiDiscrete have masks of unequal lengths
         masks = np.array([np.concatenate(mask) for mask in masks])
@@ -128,8 +116,11 @@ class _Memory:
 def doubt(model: Any, result: Evaluation) -> str:
     """Return a warning if the mean return is far below that of training; "" otherwise."""
     returns = [episode["r"] for episode in model.ep_info_buffer or ()]
-    mean, spread = np.mean(returns or -1e99), max(np.std(returns or 0.0), result.std_return)
-    if not mean - result.mean_return > max(spread, _FAR * abs(mean)):
+    if not returns:
+        return ""
+    mean = float(np.mean(returns))
+    least = mean - max(float(np.std(returns)), result.std_return, 0.1 * abs(mean))
+    if not result.mean_return < least:
         return ""
     return (
         f"the mean return of the last {len(returns)} episodes of training was {mean:,.2f}: what "
