@@ -55,12 +55,7 @@ class Line:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._sock is not None:
             return partial(Line, sock=self._sock), ()
-        return descriptors.reduced(Line, self.descriptors)
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """The descriptors that the process with this end needs."""
-        return () if self._sock is not None or self.fd < 0 else (self.fd, self.out_fd, *self.shared)
+        return descriptors.reduced(Line, (self.fd, self.out_fd, *self.shared))
 
     def set_blocking(self, blocking: bool) -> None:
         """Choose whether reading and writing wait."""
