@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import signal
-import subprocess
 import sys
 import tracemalloc
 import weakref
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +19,6 @@ from tests.envs import Informing, Reusing, Sampler
 from tests.envs.agents import Crowd
 from tests.evaluation.envs import Errand, assert_same_episodes, errand_policy, gathered
 from tests.leaks import descendants
-from tests.programs import environ
 from tests.vector.bounds import settled
 from vecspaces import Env, collect, evaluate, spaces
 from vecspaces.spaces.batch_values import pick
@@ -251,7 +247,7 @@ def test_nothing_is_started_before_the_first_episode_is_asked_for() -> None:
     assert descendants() == before
 
 
-@pytest.mark.parametrize("how", ["close", "break", "error"])
+@pytest.mark.parametrize("how", ["close", "break", "error", "interrupt"])
 def test_the_end_of_the_generator_ends_the_workers(how: str) -> None:
     before = set(descendants())
     during: set[int] = set()
@@ -264,9 +260,11 @@ def test_the_end_of_the_generator_ends_the_workers(how: str) -> None:
                 played.close()
             if how == "error":
                 raise ZeroDivisionError
+            if how == "interrupt":
+                raise KeyboardInterrupt
             break
 
-    with contextlib.suppress(ZeroDivisionError):
+    with contextlib.suppress(ZeroDivisionError, KeyboardInterrupt):
         consume()
     assert len(during) >= 2
 
@@ -274,37 +272,3 @@ def test_the_end_of_the_generator_ends_the_workers(how: str) -> None:
         return during & {pid for pid, name in descendants().items() if "forkserver" not in name}
 
     assert settled(left, set()) == set()
-
-
-PROGRAM = """
-from functools import partial
-from tests.evaluation.envs import Errand, errand_policy
-from vecspaces import collect
-
-if __name__ == "__main__":
-    try:
-        env = partial(Errand, pause=0.004)
-        for episode in collect(errand_policy, env, episodes=1000, seed=3, num_workers=2):
-            print(episode, flush=True)
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-"""
-
-
-@posix
-def test_ctrl_c_ends_the_program(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    # After Ctrl-C workers have half a second, which a busy machine may not give them: that warns.
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore::RuntimeWarning", str(program)],
-        env=environ(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("<Episode ")
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
-    assert output.endswith("interrupted\n") and errors == ""

@@ -203,11 +203,6 @@ def test_episodes_do_not_depend_on_environments_and_workers(
     replay(caller, **WAYS[way])
 
 
-def test_nor_do_random_actions() -> None:
-    one = gathered("random", "CartPole-v1", episodes=9, backend="sync", num_envs=1)
-    assert_same_episodes(gathered("random", "CartPole-v1", episodes=9, num_workers=2), one)
-
-
 def test_inference_overlaps_with_stepping_with_half_of_the_environments_each() -> None:
     queue = EpisodeQueue(seeds_of(3, 40))
     called_with: list[int] = []
