@@ -1,10 +1,9 @@
-"""Interrupts for tests: at random moments, and at each point where Python runs signal handlers."""
+"""Interrupts for tests, at random moments."""
 
 from __future__ import annotations
 
 import random
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -117,51 +116,3 @@ class Interrupts:
             self.count += 1
         # What came between the end of the call and that of the timer is a whole result.
         return result is not None, result and result[0]
-
-
-class Point:
-    """A profile function that sends SIGINT where Python runs signal handlers for the k-th time.
-
-    That is at the entry of a function and after a call into C, which is where profile functions
-    are called too.
-    """
-
-    def __init__(self, k: int) -> None:
-        self._left = k
-        self.reached = False
-
-    def __call__(self, frame: Any, event: str, argument: Any) -> None:
-        if event in ("call", "c_return") and argument is not sys.setprofile and self._is_it(frame):
-            sys.setprofile(None)
-            self.reached = True
-            signal.raise_signal(signal.SIGINT)
-
-    def _is_it(self, frame: Any) -> bool:
-        self._left -= 1
-        return self._left == 0
-
-    def interrupt(
-        self, call: Callable[[], Any], watch: Callable[[Any], Any] = sys.setprofile
-    ) -> tuple[bool, bool, Any]:
-        """Interrupt a call; return whether it was, whether it ended, and its result.
-
-        Points are counted from `watch` on, which gets the profile function.
-        """
-        self.reached, result = False, None
-        try:
-            try:
-                watch(self)
-                result = (call(),)
-            finally:
-                sys.setprofile(None)
-                watch(None)
-        except KeyboardInterrupt:
-            return self.reached, result is not None, result and result[0]
-        return self.reached, True, result and result[0]
-
-
-def interrupt_at(
-    k: int, call: Callable[[], Any], watch: Callable[[Any], Any] = sys.setprofile
-) -> tuple[bool, bool, Any]:
-    """Interrupt a call at its k-th point."""
-    return Point(k).interrupt(call, watch)

@@ -13,7 +13,6 @@ import pytest
 
 from tests.crosses import diagonal
 from tests.envs import Drift, Ledger, Sampler, Unlike, rewarding
-from tests.interrupts import interrupt_at
 from vecspaces import Space, spaces
 from vecspaces.errors import InvalidRewardError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -247,18 +246,25 @@ def test_nothing_is_kept_of_the_former_environment_when_it_is_built_again() -> N
 
 
 def test_after_an_interrupt_while_it_is_built_again_a_reset_builds_it() -> None:
-    reached, k = True, 1
-    with SyncVectorEnv([Ledger] * 2) as envs:
-        while reached:
-            envs.reset(seed=0)
-            envs.envs[1].step = lambda action: None
-            with pytest.raises(TypeError):
-                envs.step([0, 0])
-            reached, _, _ = interrupt_at(k, envs.reset)
-            envs.reset(seed=0)
+    builds: list[Any] = []
+
+    def make() -> Any:
+        builds.append(Ledger())
+        if len(builds) == 1:
+            builds[0].step = lambda action: None
+        if len(builds) == 2:
+            raise KeyboardInterrupt
+        return builds[-1]
+
+    with SyncVectorEnv([Ledger, make]) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(TypeError):
             envs.step([0, 0])
-            k += 31
-    assert k > 100
+        with pytest.raises(KeyboardInterrupt):
+            envs.reset(seed=0)
+        envs.reset(seed=0)
+        envs.step([0, 0])
+        assert envs.envs[1] is builds[2]
 
 
 def test_a_vector_env_among_others_is_built_again_alone() -> None:
