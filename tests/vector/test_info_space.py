@@ -277,8 +277,9 @@ def test_infos_of_a_vectorised_simulator() -> None:
 # ---------------------------------------------------------------------- copies and views
 
 
-def test_a_copy_of_a_vector_env_goes_on_by_itself() -> None:
-    with SyncVectorEnv(informing(3, True), buffers=3) as envs:
+@pytest.mark.parametrize("validate", [False, True])
+def test_a_copy_of_a_vector_env_goes_on_by_itself(validate: bool) -> None:
+    with SyncVectorEnv(informing(3, True), buffers=3, validate=validate) as envs:
         envs.reset(seed=0)
         envs.step([0, 1, 2])
         with copy.deepcopy(envs) as twin, pickle.loads(pickle.dumps(envs)) as other:

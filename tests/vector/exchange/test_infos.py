@@ -158,6 +158,15 @@ def test_arrays_of_integers_that_no_dtype_holds_stay_as_they_are() -> None:
     assert_identical(list(merged([{"x": array} for array in arrays])["x"]), arrays)
 
 
+@pytest.mark.parametrize("count", [2, 9])  # sent by row, and by key
+def test_arrays_and_masks_belong_to_the_caller_alone(count: int) -> None:
+    infos = {row: {"a": 1.5, "b": np.ones(2)} for row in range(count)}
+    arrays = list(merge([sent(InfosByRow(infos))], count).values())
+    for first, second in itertools.combinations(arrays, 2):
+        first[:] = 0
+        assert second.all()
+
+
 @pytest.mark.parametrize("info", [{0: 1.5, ("a", 1): "x"}, {"_private": 3}, {}])
 def test_keys_may_be_anything(info: dict[Any, Any]) -> None:
     infos = merged([info, {}])
