@@ -63,6 +63,24 @@ def test_box_samples_lie_within_the_most_extreme_bounds(box: Box[Any]) -> None:
     assert_samples_lie_within(box, 20)
 
 
+@pytest.mark.parametrize("dtype", BOX_DTYPES, ids=str)
+def test_boxes_at_the_ends_of_the_dtype(dtype: Any) -> None:
+    smallest, largest = dtype_limits(dtype)
+    for shape in ((), (0,), (1,), (200,), (2, 3)):
+        box = Box(smallest, largest, shape, dtype)
+        assert_samples_lie_within(box)
+        for bound in (smallest, largest):
+            assert np.full(shape, bound, dtype) in box
+    for bound in {smallest, largest, 0}:
+        assert np.all(Box(bound, bound, (5,), dtype, seed=0).sample() == np.array(bound, dtype))
+    if dtype.kind in "if":
+        with np.errstate(over="ignore"):  # float16 may round beyond its end to infinity
+            for bound in (smallest, largest):
+                for box in (Box(bound, np.inf, (9,), dtype), Box(-np.inf, bound, (9,), dtype)):
+                    box.seed(0)
+                    assert all(box.sample() in box for _ in range(50))
+
+
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_all_parts_of_a_whole_integer_dtype_are_drawn(dtype: Any) -> None:
     smallest, largest = dtype_limits(dtype)
