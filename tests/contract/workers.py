@@ -243,7 +243,7 @@ class WorkersContract(Part):
             for _ in range(3):
                 assert_same_step(envs.step(ACTIONS), healthy.step(ACTIONS))
 
-    @pytest.mark.parametrize(("deed", "mode"), zip(LOSSES, MODES[:2], strict=True))
+    @pytest.mark.parametrize(("deed", "mode"), [*zip(LOSSES, MODES[:2], strict=True)])
     def test_a_loss_in_a_partial_reset_repeats_it_and_truncates_the_neighbour(
         self, deed: str, mode: AutoresetMode, tmp_path: Path
     ) -> None:
