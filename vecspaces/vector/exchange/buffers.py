@@ -97,11 +97,6 @@ class BufferPlan:
         """The length of the ring of observations."""
         return self.observations.slots
 
-    @property
-    def has_variable(self) -> bool:
-        """Whether workers write values of variable size."""
-        return self.observations.has_variable
-
 
 class Slice(NamedTuple):
     """Consecutive rows of one slot, bound once, which a worker writes at every step."""

@@ -124,7 +124,7 @@ class Worker:
         handle = line.shared[0] if line.shared else tag
         arena = None if handle is None else Arena.attach(handle, plan.size)
         self._buffers = Buffers(plan, arena)
-        self._may_spill = plan.has_variable
+        self._may_spill = plan.observations.has_variable
         # Whether a reply without infos is only a header.
         self._rows_suffice = arena is not None and not self._may_spill
         self._group.bind(self._buffers, low, self._index, restart)
