@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import select
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from vecspaces.env import Env
+from vecspaces.errors import StepTimeoutError
 from vecspaces.interop import native_space
 from vecspaces.make import Factory, make_vec
 from vecspaces.sampling import MASK, draw_action, sample_next
@@ -32,6 +34,7 @@ from vecspaces.vector.utils import batch_space
 # Batches of actions that are drawn beforehand, so that sampling is not measured.
 _BATCHES = 16
 _SPIN_SECONDS = 0.02
+_PATIENCE = 1000  # milliseconds without a reply, after which a loop may have failed
 
 #: Steps for about some seconds; returns the number of environment steps, and the seconds.
 Run = Callable[[float], tuple[float, float]]
@@ -213,13 +216,17 @@ class BareLoops:
         self._envs = stack.enter_context(AsyncVectorEnv(loops, num_workers=count))
         self._num_envs = num_envs
         self._folder = stack.enter_context(tempfile.TemporaryDirectory())
-        self._commands = []
+        #: The pipes of each loop, for its commands and its replies.
+        self._pipes: list[list[int]] = []
         for number in range(count if hasattr(os, "mkfifo") else 0):
-            for name in ("commands", "replies"):
-                os.mkfifo(f"{self._folder}/{number}.{name}")
-            self._commands.append(os.open(f"{self._folder}/{number}.commands", os.O_RDWR))
-            # The end of its commands ends a loop, also after Ctrl-C.
-            stack.callback(os.close, self._commands[-1])
+            names = [f"{self._folder}/{number}.{name}" for name in ("commands", "replies")]
+            for name in names:
+                os.mkfifo(name)
+            # Opening for both directions waits for no other end.
+            self._pipes.append([os.open(name, os.O_RDWR) for name in names])
+            for pipe in self._pipes[-1]:
+                # The end of its commands ends a loop, also after Ctrl-C.
+                stack.callback(os.close, pipe)
         self._granted: list[float] = []
         self._used = self._elapsed = 0.0
 
@@ -229,7 +236,7 @@ class BareLoops:
             Contender(f"{line}, {count}", count, partial(self._open, run, count))
             for line, run in (("loops in step", self.run_in_step), ("bare loops", self.run))
             for count in counts
-            if self._commands or line == "bare loops"
+            if self._pipes or line == "bare loops"
         ]
 
     def _open(self, run: Callable[..., Any], count: int, stack: contextlib.ExitStack) -> Run:
@@ -245,24 +252,25 @@ class BareLoops:
 
     def run_in_step(self, count: int, seconds: float) -> tuple[float, float]:
         """Let some loops run that wait for each other after each step of all environments."""
-        share = -(-self._num_envs // count)
+        share, pipes = -(-self._num_envs // count), self._pipes[:count]
         self._envs.call_async("run_in_step", self._folder, share, env_ids=range(count))
-        with contextlib.ExitStack() as stack:
-            names = [f"{self._folder}/{number}.replies" for number in range(count)]
-            replies = [stack.enter_context(open(name, "rb", buffering=0)) for name in names]
 
-            def step() -> None:
-                for command in self._commands[:count]:
-                    os.write(command, b"s")
-                for reply in replies:
-                    if not reply.read(1):
-                        raise EOFError("a loop ended")
+        polls = [select.poll() for _ in pipes]
+        for (_, replies), poll in zip(pipes, polls, strict=True):
+            poll.register(replies, select.POLLIN)
 
-            measured = 0.0, 0.0
-            with contextlib.suppress(EOFError):  # the end of the call raises the cause
-                measured = _repeat(step, share * count, seconds)
-            for command in self._commands[:count]:
-                os.write(command, b"e")
+        def step() -> None:
+            for commands, _ in pipes:
+                os.write(commands, b"s")
+            for (_, replies), poll in zip(pipes, polls, strict=True):
+                while not poll.poll(_PATIENCE):
+                    with contextlib.suppress(StepTimeoutError):  # as long as no loop has failed
+                        self._envs.call_wait(timeout=0.0)
+                os.read(replies, 1)
+
+        measured = _repeat(step, share * count, seconds)
+        for commands, _ in pipes:
+            os.write(commands, b"e")
         self._envs.call_wait()
         return measured
 
