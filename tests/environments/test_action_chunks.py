@@ -308,7 +308,9 @@ def test_wrong_chunks_rewards_and_vector_envs_are_refused() -> None:
     for actions in ([0], [0] * 3):
         with pytest.raises(ValueError, match=f"chunk of 2 actions, found {len(actions)}"):
             env.step(actions)
-    with make_vec(Ledger, 2, backend="sync") as envs, pytest.raises(TypeError, match="single env"):
-        ActionChunks(envs, 2)
+    with make_vec(Ledger, 2, backend="sync") as envs:
+        for several in (envs, Crowd()):
+            with pytest.raises(TypeError, match="ActionChunks: expected a single environment"):
+                ActionChunks(several, 2)
     with pytest.raises(ValueError, match="k must be an integer of at least 1, found 0"):
         ActionChunks(Ledger(), 0)

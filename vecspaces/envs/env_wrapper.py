@@ -29,9 +29,10 @@ class EnvWrapper(Env[Any, Any]):
     env: Any
 
     def __init__(self, env: Any) -> None:
-        if is_vector_env(env):
+        if is_vector_env(env) or callable(env.observation_space):
             raise TypeError(
-                f"{type(self).__name__}: expected a single environment, found the vector env {env}"
+                f"{type(self).__name__}: expected a single environment, found {env}; "
+                "vecspaces.adapters.pettingzoo.as_env makes one of a parallel environment"
             )
         self.env = env
         self.observation_space = env.observation_space
