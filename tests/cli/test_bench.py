@@ -79,7 +79,7 @@ def test_report_recommends_the_simplest_of_the_fastest() -> None:
 def test_report_says_what_makes_figures_doubtful() -> None:
     made = report(sync=[100, 100], w1=[80, 130])
     assert made.code() is None
-    assert "cannot tell w1, sync apart, as figures spread by ± 48%" in next(made.hints())
+    assert "cannot tell w1 / sync apart, as figures spread by ± 48%" in next(made.hints())
     assert report(sync=[100], w1=[900]).code() is None, "one round does not tell"
     assert "the machine is busy" in [*report(0.5, sync=[1, 1], w1=[1, 1]).hints()][-1]
     assert "more workers than cores help" in [*report(1.0, 0.1, sync=[1, 1], w1=[1, 1]).hints()][-1]

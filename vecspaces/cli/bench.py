@@ -153,7 +153,7 @@ class Report:
         chosen = self.choose()
         if len(chosen) > 1:
             yield (
-                f"cannot tell {', '.join(one.name for one in chosen)} apart, as figures spread by "
+                f"cannot tell {' / '.join(one.name for one in chosen)} apart, as figures spread by "
                 f"{_percent(max(one.spread for one in chosen))}: longer --seconds tell more"
             )
         elif chosen:
@@ -228,6 +228,7 @@ class Report:
                 numbers, speeds = [one.processes for one in points], [one.speed for one in points]
                 axis.plot(numbers, speeds, "o-", color=f"C{place}", label=line)
         axis.set(title=f"{self.num_envs} x {self.env}", xlabel="processes", ylabel="steps/s")
+        axis.set_xticks(sorted({one.processes for one in measured if one.line != one.name}))
         axis.set_ylim(bottom=0)
         axis.legend()
         try:
