@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.adapters.bare_loops import play, row
-from tests.crosses import diagonal
+from tests.crosses import diagonal, ordinarily
 from tests.envs import Tag
 from tests.envs.agents import Changed, Crowd, Steady, die
 from vecspaces import make_vec, spaces
@@ -83,11 +84,19 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "spawn": (MASKED, {"agents": "dict", "num_workers": 2, "context": "spawn"}),
     "forkserver": (MASKED, {"state": True, "num_workers": 2, "context": "forkserver"}),
 }
+ORDINARY = ("plain", "views", "ring", "workers", "stats", "plain, other info", "less info")
+ORDINARY += ("arrays used again", "two agents")
 
 
-@diagonal(case=CASES, mode=MODES)
-def test_other_environments_and_arguments(case: Any, mode: AutoresetMode) -> None:
-    make, given = case
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    ordinarily(
+        lambda name, mode: (name, mode) in zip(ORDINARY, MODES * 3, strict=True),
+        product(CASES, MODES),
+    ),
+)
+def test_other_environments_and_arguments(name: str, mode: AutoresetMode) -> None:
+    make, given = CASES[name]
     backend = "async" if "num_workers" in given else "sync"
     arguments: Any = {"agents": "rows", "backend": backend, "autoreset_mode": mode, **given}
     with make_vec(make, 4, **arguments) as envs:

@@ -9,6 +9,7 @@ import pytest
 from tests.programs import run_python
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="the workers must be forked")
 def test_each_phase_is_measured() -> None:
     arguments = ("-m", "benchmarks.budget", "--num-envs", "4", "--steps", "20")

@@ -187,9 +187,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 SOME = {
     ("sync, more rows than episodes", "evaluate"),
-    ("odd rows", "evaluate"),
     ("pipes", "collect"),
-    ("padded", "collect"),
     ("replaced workers", "collect"),
 }
 

@@ -119,7 +119,7 @@ def name(case: Case) -> str:
 def is_ordinary(case: Case) -> bool:
     """Whether a case is in the ordinary run: every other place of each deed, 1 to 4 workers."""
     place = (*ANYWHERE, *SPOILS).index(case.deed) + PLACES.index(case.where)
-    if case.deed in SPOILS and case.where == "reset":  # as in a step
+    if case.deed in SPOILS and (case.where == "reset" or place % 3):  # as others of its kind
         return False
     return place % 2 == 0 and case.workers == (2, 1, 2, 4)[place // 2 % 4]
 

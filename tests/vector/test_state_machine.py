@@ -483,12 +483,12 @@ def test_sync(mode: str) -> None:
 
 @diagonal(around=list(WRAPPERS)[1:], mode=MODES)
 def test_wrappers_around_sync(around: str, mode: str) -> None:
-    run(machine(mode=mode, around=around), 3)
+    run(machine(mode=mode, around=around), 2)
 
 
 @diagonal(workers=list(WORKERS), mode=MODES)
 def test_async(workers: str, mode: str) -> None:
-    run(machine(mode=mode, backend=WORKERS[workers]), 3, shrinks=False)
+    run(machine(mode=mode, backend=WORKERS[workers]), 2, shrinks=False)
 
 
 @pytest.mark.full

@@ -73,7 +73,11 @@ def in_child(do: Callable[[Any], None], envs: Any) -> int:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"context": "fork"}, {"context": "fork", "daemon": False}, {"context": "forkserver"}],
+    [
+        {"context": "fork"},
+        pytest.param({"context": "fork", "daemon": False}, marks=pytest.mark.full),
+        {"context": "forkserver"},
+    ],
 )
 def test_what_a_forked_process_does_leaves_the_workers_alone(arguments: dict[str, Any]) -> None:
     with AsyncVectorEnv(ledgers(2), num_workers=2, **arguments) as envs:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 
 # A fork server is multiprocessing's own, and lives as long as the caller.
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
 def test_nothing_that_was_opened_can_be_reached(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
