@@ -85,6 +85,11 @@ def test_report_says_what_makes_figures_doubtful() -> None:
     assert "more workers than cores help" in [*report(1.0, 0.1, sync=[1, 1], w1=[1, 1]).hints()][-1]
 
 
+def test_gymnasium_starts_no_thousand_processes() -> None:
+    names = [one.name for one in find_contenders(Rarely, 1000, [1])]
+    assert names == ["gymnasium sync", "sync", "async, 1"]
+
+
 def test_rare_long_steps_are_not_missed() -> None:
     """One step in a hundred takes a hundred times as long as the others together."""
     with contextlib.ExitStack() as stack:

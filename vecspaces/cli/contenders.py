@@ -34,6 +34,7 @@ from vecspaces.vector.utils import batch_space
 # Batches of actions that are drawn beforehand, so that sampling is not measured.
 _BATCHES = 16
 _SPIN_SECONDS = 0.02
+_MOST_PROCESSES = 256  # of Gymnasium, which starts one per environment
 _PATIENCE = 1000  # milliseconds without a reply, after which a loop may have failed
 
 #: Steps for about some seconds; returns the number of environment steps, and the seconds.
@@ -87,8 +88,9 @@ def find_contenders(make: Factory, num_envs: int, counts: list[int]) -> list[Con
             ("gymnasium sync", "SyncVectorEnv", 1),
             ("gymnasium async", "AsyncVectorEnv", num_envs),
         ):
-            opener = partial(_open_gymnasium, kind, make, num_envs)
-            contenders.append(Contender(name, count, opener))
+            if count <= _MOST_PROCESSES:
+                opener = partial(_open_gymnasium, kind, make, num_envs)
+                contenders.append(Contender(name, count, opener))
     settings: dict[str, dict[str, Any]] = {"sync": {"backend": "sync"}}
     settings |= {f"async, {count}": {"num_workers": count} for count in counts}
     for name, options in settings.items():
