@@ -164,7 +164,7 @@ def settle(envs: Any) -> None:
     envs.reset(seed=4)
 
 
-@pytest.mark.parametrize("rounds", [4, full(1000)])
+@pytest.mark.parametrize("rounds", [4, full(300)])
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
 def test_after_an_interrupted_call_a_vector_env_goes_on(make: Any, name: str, rounds: int) -> None:
@@ -291,7 +291,7 @@ def test_after_an_interrupt_other_calls_are_refused_and_a_reset_begins_anew(name
 # The standard library reads source files for a stack: one that is interrupted is closed later.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-@pytest.mark.parametrize("rounds", [4, full(1000)])
+@pytest.mark.parametrize("rounds", [4, full(300)])
 def test_an_interrupted_restart_goes_on_with_the_next_wait(tmp_path: Path, rounds: int) -> None:
     """Whether it had begun to restart or not, it does then, and frees all of the old worker."""
     actions, longest = np.array([1, 1]), 0.02
