@@ -344,3 +344,16 @@ def test_a_batch_is_checked_before_any_of_it_is_written() -> None:
     with pytest.raises(Mismatch, match=r"row 2: \['b'\]: expected a str"):
         rows.write_batch({"a": [4, 5, 6], "b": ("d", "e", "too long")})
     assert_identical(rows.read(), before)
+
+
+def test_a_ring_shows_as_many_slots_as_are_asked_for() -> None:
+    layout = Layout.compile(Box(0, 1, (2,)), 3, slots=4)
+    memory = bytearray(layout.size)
+    assert [layout.ring(memory, slots).shape for slots in (2, None)] == [(2, 3, 2), (4, 3, 2)]
+
+
+def test_a_graph_without_edges_comes_back_without_them() -> None:
+    layout = Layout.compile(Graph(Discrete(3), Discrete(3)), 1)
+    (rows,) = layout.bind(bytearray(layout.size))
+    rows.write(0, GraphInstance(np.array([1, 2]), None, None))
+    assert rows.item(0).edges is None and rows.item(0).edge_links is None
