@@ -314,3 +314,10 @@ def test_what_is_no_exception_in_close_is_a_worker_error() -> None:
     envs = AsyncVectorEnv([Ledger, Leaving], num_workers=2, context="fork")
     with pytest.raises(WorkerError, match=r"environment 1 (.|\n)*GeneratorExit: leaving"):
         envs.close()
+
+
+@pytest.mark.parametrize(("busy", "running"), [(-1, None), (4, None), (1, 1)])
+def test_a_death_names_the_environment_that_ran_if_it_is_one_of_the_worker(
+    busy: int, running: int | None
+) -> None:
+    assert died(0, [0, 1], "step", Death(-9), busy, "reset").running == running
