@@ -186,11 +186,9 @@ SPACES = {
 }
 
 
-@diagonal(space=SPACES, where=((True, 1), (False, 1), (True, 2), (False, 2)))
+@diagonal(space=SPACES, shares=(True, False))
 @in_loop
-async def test_values_are_those_of_the_environment(space: Any, where: tuple[bool, int]) -> None:
-    """Whether memory is shared, and how many environments step at once, changes nothing."""
-    shares, concurrent_envs = where
+async def test_values_are_those_of_the_environment(space: Any, shares: bool) -> None:
     make = partial(Sampler, space, space)
     bare, actions = make(), [space.sample() for _ in range(30)]
 
@@ -205,7 +203,7 @@ async def test_values_are_those_of_the_environment(space: Any, where: tuple[bool
             return shown
 
     options: Any = {"shared_memory": shares, "variable_capacity": 64}
-    async with Pool(make, 2, num_workers=1, concurrent_envs=concurrent_envs, **options) as pool:
+    async with Pool(make, 2, num_workers=1, **options) as pool:
         shown, _ = await asyncio.gather(play(pool, 3), play(pool, 4))
     expected: list[Any] = [bare.reset(seed=3, options={"extra": 1})]
     for action in actions:
@@ -275,13 +273,9 @@ def test_many_conversations_share_a_few_environments(kind: str) -> None:
         assert np.delete(shown, 1, axis=1).tolist() == np.delete(expected, 1, axis=1).tolist()
 
 
-@pytest.mark.parametrize(("num_workers", "concurrent_envs"), [(2, 1), (1, 2)])
 @in_loop
-async def test_one_that_waits_holds_back_no_other(
-    tmp_path: Path, num_workers: int, concurrent_envs: int
-) -> None:
-    where = {"num_workers": num_workers, "concurrent_envs": concurrent_envs}
-    async with lent(2, tools(tmp_path, 2), **where) as (_, slow, fast):
+async def test_one_that_waits_holds_back_no_other(tmp_path: Path) -> None:
+    async with lent(2, tools(tmp_path, 2)) as (_, slow, fast):
         for command in (slow.step(Tool.WAIT), slow.call("wait")):
             waiting = asyncio.create_task(command)
             for _ in range(5):
@@ -405,11 +399,9 @@ class Odd(Ledger):
         return *result, {"error": self.Error(500, "no answer")} if action == 2 else info
 
 
-@pytest.mark.parametrize("concurrent_envs", [1, 2])
 @in_loop
-async def test_what_cannot_travel_costs_its_row(concurrent_envs: int) -> None:
-    where = {"num_workers": 1, "concurrent_envs": concurrent_envs}
-    async with lent(2, partial(Odd, length=9), 2, **where) as (pool, env, other):
+async def test_what_cannot_travel_costs_its_row() -> None:
+    async with lent(2, partial(Odd, length=9), 2, num_workers=1) as (pool, env, other):
         steps = env.step(0), other.step(1)
         failed, result = await asyncio.gather(*steps, return_exceptions=True)
         assert isinstance(failed, WorkerError) and isinstance(result, tuple)
@@ -509,14 +501,10 @@ async def test_a_worker_that_dies_while_it_is_built_again(tmp_path: Path) -> Non
         assert pool.stats().restarts == (3,)
 
 
-@pytest.mark.parametrize("concurrent_envs", [1, 2])
 @pytest.mark.parametrize("method", START_METHODS)
 @in_loop
-async def test_an_idle_worker_that_dies_is_restarted(
-    tmp_path: Path, method: Any, concurrent_envs: int
-) -> None:
-    arguments: Any = {"context": method, "concurrent_envs": concurrent_envs}
-    async with Pool(tools(tmp_path, 2), num_workers=1, **arguments) as pool:
+async def test_an_idle_worker_that_dies_is_restarted(tmp_path: Path, method: Any) -> None:
+    async with Pool(tools(tmp_path, 2), num_workers=1, context=method) as pool:
         async with pool.acquire() as env:
             os.kill(await env.call("process"), signal.SIGKILL)
         await until(lambda: pool.stats().restarts == (1,) and pool.free == 2)
@@ -529,7 +517,7 @@ async def test_an_idle_worker_that_dies_is_restarted(
 @pytest.fixture
 def patient_with_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a stack for as long as a busy machine may take to read it."""
-    monkeypatch.setattr("vecspaces.aio.rows._STACK_SECONDS", 10.0)
+    monkeypatch.setattr("vecspaces.vector.engine.engine._STACK_SECONDS", 10.0)
 
 
 @pytest.mark.usefixtures("patient_with_stacks")
@@ -561,14 +549,13 @@ async def test_a_step_that_takes_too_long_costs_its_worker(tmp_path: Path) -> No
     assert [(tmp_path / f"builds{number}").stat().st_size for number in range(4)] == [2, 1, 2, 2]
 
 
-@pytest.mark.parametrize("concurrent_envs", [1, 2])
-def test_a_slow_environment_is_warned_of_once(tmp_path: Path, concurrent_envs: int) -> None:
+def test_a_slow_environment_is_warned_of_once(tmp_path: Path) -> None:
     def count() -> int:
         texts = [str(one.message) for one in caught]  # a slow start is warned of too
         return sum(text.startswith("step of environment 0 has taken") for text in texts)
 
     async def main() -> None:
-        make = partial(Pool, tools(tmp_path, 2), num_workers=1, concurrent_envs=concurrent_envs)
+        make = partial(Pool, tools(tmp_path, 2), num_workers=1)
         async with make(slow_warning=0.2) as pool, pool.acquire() as env:
             await env.reset()
             waiting = asyncio.create_task(env.step(Tool.WAIT))
@@ -581,64 +568,6 @@ def test_a_slow_environment_is_warned_of_once(tmp_path: Path, concurrent_envs: i
         warnings.simplefilter("always", SlowEnvironmentWarning)
         run(main)
     assert count() == 1
-
-
-# ---------------------------------------------------------------------- threads in workers
-
-
-@pytest.mark.usefixtures("patient_with_stacks")
-@in_loop
-async def test_what_overran_is_given_up_alone(tmp_path: Path) -> None:
-    bound = round(overrun(0.5), 2)
-    where: Any = {"num_workers": 1, "concurrent_envs": 3, "step_timeout": bound}
-    async with Pool(tools(tmp_path, 3), **where) as pool:
-        async with pool.acquire() as one, pool.acquire() as two, pool.acquire() as other:
-            await asyncio.gather(one.reset(), two.reset(), other.reset())
-            process = await other.call("process")
-            hanging = {"step": (one, one.step(Tool.HANG)), "call": (two, two.call("hang"))}
-            tasks = {how: asyncio.create_task(call) for how, (_, call) in hanging.items()}
-            for how, (env, _) in hanging.items():
-                expected = f"{how} did not end within {bound:g} s"
-                with pytest.raises(StepTimeoutError, match=expected) as late:
-                    await tasks[how]
-                assert late.value.env_ids == (env.env_id,)
-                assert env.env_id in late.value.running and other.env_id not in late.value.running
-                frame = "in step" if how == "step" else "in hang"  # of its own stack
-                assert sys.platform != "linux" or frame in str(late.value.stack)
-            assert (await other.step(Tool.OK))[0].tolist() == [1, 1, 1]
-        await until(lambda: pool.free == 3)
-        builds = {}
-        for _ in range(3):
-            async with pool.acquire() as env:
-                assert await env.call("process") == process
-                builds[env.env_id] = int((await env.reset())[0][0])
-        assert builds == {one.env_id: 2, two.env_id: 2, other.env_id: 1}
-        assert (pool.stats().timeouts, pool.stats().restarts) == (2, (0,))
-
-
-@in_loop
-async def test_too_many_abandoned_threads_cost_the_worker(tmp_path: Path) -> None:
-    where: Any = {"num_workers": 1, "concurrent_envs": 2, "step_timeout": overrun(0.3)}
-    async with lent(1, tools(tmp_path, 2), **where) as (pool, other):
-        for _ in range(3):
-            assert pool.stats().restarts == (0,)
-            await other.step(Tool.OK)
-            with pytest.raises(StepTimeoutError):
-                await first_step(pool, Tool.HANG)
-        await until(lambda: pool.stats().restarts == (1,))
-        with pytest.raises(WorkerDiedError, match="was ended: step did not end"):
-            await other.step(Tool.OK)
-
-
-@in_loop
-async def test_code_that_holds_pythons_lock_costs_the_worker(tmp_path: Path) -> None:
-    where: Any = {"num_workers": 1, "concurrent_envs": 2, "step_timeout": overrun(0.3)}
-    async with lent(2, tools(tmp_path, 2), **where) as (pool, other, env):
-        with pytest.raises(StepTimeoutError):
-            await env.step(Tool.HOLD)
-        with pytest.raises((WorkerDiedError, StepTimeoutError)):
-            await other.step(Tool.OK)
-    assert pool.stats().restarts == (1,)
 
 
 # ---------------------------------------------------------------------- misuse
@@ -801,7 +730,7 @@ def test_ctrl_c_leaves_no_orphan() -> None:
 @pytest.mark.parametrize("num_workers", [1, 2])
 @in_loop
 async def test_workers_are_replaced_after_some_episodes(tmp_path: Path, num_workers: int) -> None:
-    async with Pool(tools(tmp_path, 2), num_workers=num_workers, recycle_after=3) as pool:
+    async with Pool(tools(tmp_path, 2), num_workers=num_workers, restart_after=3) as pool:
         builds = []
         for _ in range(8):
             async with pool.acquire(timeout=BOUND) as env:
@@ -812,7 +741,7 @@ async def test_workers_are_replaced_after_some_episodes(tmp_path: Path, num_work
         assert builds == sorted(builds) and builds[0] == 1 and builds[-1] > 1
         assert pool.stats().restarts == (0,) * num_workers
         again = sum((tmp_path / f"builds{number}").stat().st_size for number in (0, 1)) - 2
-        assert 0 < sum(pool.stats().recycled) * (2 // num_workers) == again
+        assert 0 < sum(pool.stats().renewals) * (2 // num_workers) == again
 
 
 # ---------------------------------------------------------------------- everything at once
@@ -864,23 +793,22 @@ async def _converse(pool: Pool, number: int, deaths: float) -> str:
 
 
 @pytest.mark.parametrize(
-    ("concurrent_envs", "deaths", "count"),
+    ("workers", "deaths", "count"),
     [
-        (1, 0.0, 24),
-        (4, 0.01, 40),
-        pytest.param(1, 0.01, 150, marks=pytest.mark.full),
-        pytest.param(4, 0.005, 300, marks=pytest.mark.full),
+        (2, 0.0, 24),
+        (8, 0.01, 40),
+        pytest.param(2, 0.01, 150, marks=pytest.mark.full),
+        pytest.param(8, 0.005, 300, marks=pytest.mark.full),
     ],
 )
 def test_no_conversation_hears_of_another(
-    tmp_path: Path, concurrent_envs: int, deaths: float, count: int
+    tmp_path: Path, workers: int, deaths: float, count: int
 ) -> None:
     async def main() -> None:
         factories = [partial(Marked, tmp_path, number) for number in range(8)]
         async with Pool(
             factories,
-            num_workers=2,
-            concurrent_envs=concurrent_envs,
+            num_workers=workers,
             step_timeout=overrun(0.4),
             max_restarts=10**6,
         ) as pool:

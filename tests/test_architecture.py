@@ -27,6 +27,7 @@ LAYERS = (
     ("vector.group",),
     ("vector.backends",),
     ("vector.session",),
+    ("vector.engine",),
     ("vector",),
     ("wrappers",),
     ("make", "sampling"),

@@ -155,11 +155,8 @@ def test_defaults_of_the_arguments_that_gymnasium_lacks() -> None:
         "on_step_timeout": "raise",
         "start_timeout": 300.0,
         "slow_warning": 60.0,
-        "recycle_after": None,
-        "recycle_memory": None,
         "worker_threads": 1,
         "stats": False,
         "validate": False,
         "info_space": None,
-        "concurrent_envs": 1,
     }

@@ -179,16 +179,10 @@ WAYS: dict[str, dict[str, Any]] = {
     "pipes": {"num_workers": 2, "vector_kwargs": {"shared_memory": False}},
     "padded": {"num_workers": 2, "batch_size": 7},
     "row by row": {"backend": "sync", "batch_size": 1},
-    "replaced workers": {
-        "num_workers": 2,
-        "num_envs": 5,
-        "vector_kwargs": {"recycle_after": 5, "context": "fork"},
-    },
 }
 SOME = {
     ("sync, more rows than episodes", "evaluate"),
     ("pipes", "collect"),
-    ("replaced workers", "collect"),
 }
 
 
@@ -405,7 +399,7 @@ def test_kills_at_random_moments_change_nothing(
     monkeypatch.setattr(AsyncVectorEnv, "reset", reset)
     workers, caller = 2 + seed % 3, CALLERS[seed % 2]
     options: Any = {"num_workers": workers, "num_envs": workers * (1 + seed % 3) + 1}
-    options["vector_kwargs"] = {"context": "fork", "recycle_after": 3 if seed % 4 else None}
+    options["vector_kwargs"] = {"context": "fork"}
     if caller == "collect":
         options["ordered"] = seed % 4 == 1
     with contextlib.ExitStack() as stack:

@@ -23,7 +23,6 @@ from tests.contract import workers as contract_of_workers
 from tests.crosses import diagonal
 from tests.envs import Boasting, Sampler
 from tests.envs.faulty import arm, disarmed
-from tests.vector.bounds import overrun
 from vecspaces import spaces
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
@@ -37,12 +36,6 @@ class TestSync(VectorEnvContract, RulesContract):
 
     def make(self, env_fns: Any, **arguments: Any) -> Any:
         return SyncVectorEnv(env_fns, **arguments)
-
-
-@pytest.mark.full
-class TestSyncInThreads(VectorEnvContract, RulesContract):
-    def make(self, env_fns: Any, **arguments: Any) -> Any:
-        return SyncVectorEnv(env_fns, concurrent_envs=3, **arguments)
 
 
 class Workers:
@@ -95,28 +88,6 @@ class TestOneWorker(Workers, VectorEnvContract):
 # The ordinary run has one class for each of Python's defaults on Linux: up to 3.13 it is fork.
 class TestTwoWorkers(Workers, VectorEnvContract):
     arguments = {"context": NEWEST}  # noqa: RUF012
-
-
-@pytest.mark.full
-class TestTwoWorkersInThreads(Workers, VectorEnvContract):
-    arguments = {"context": NEWEST, "concurrent_envs": 2}  # noqa: RUF012
-
-
-@pytest.mark.full
-class TestOneWorkerInThreadsWithoutSharedMemory(Workers, VectorEnvContract):
-    workers = 1
-    arguments = {"context": FASTEST, "concurrent_envs": 99, "shared_memory": False}  # noqa: RUF012
-
-
-@pytest.mark.full
-@pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
-class TestFaultsOfWorkersInThreads(TestFaultsOfWorkers):
-    arguments = {"context": FASTEST, "concurrent_envs": 2}  # noqa: RUF012
-    unfinished = (2,)
-    patience = overrun(0.25)
-    hurried = None  # when environment 2 hangs, 3 may still have to answer
-    # The row beside the one that is lost may have answered before.
-    test_a_loss_in_a_stream_is_a_truncation = None  # type: ignore[assignment]
 
 
 class TestRules(Workers, RulesContract):

@@ -300,7 +300,7 @@ def test_each_class_of_fault_under_other_start_methods(
 def test_of_failures_at_once_that_of_the_lowest_environment_is_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vecspaces.vector.session.wait._FAULT_GRACE", 30.0)
+    monkeypatch.setattr("vecspaces.vector.engine.engine._FAULT_GRACE", 30.0)
     with AsyncVectorEnv([partial(Failing, number) for number in range(3)], num_workers=3) as envs:
         envs.reset(seed=0)
         with pytest.raises(FloatingPointError, match="number 1 got a four"):

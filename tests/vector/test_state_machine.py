@@ -470,8 +470,6 @@ WORKERS: dict[str, Any] = {
     "1": partial(AsyncVectorEnv, num_workers=1),
     "2, restarted": partial(AsyncVectorEnv, num_workers=2, on_worker_death="restart"),
     "3, over pipes": partial(AsyncVectorEnv, num_workers=3, shared_memory=False),
-    "2, in threads": partial(AsyncVectorEnv, num_workers=2, concurrent_envs=2),
-    "none, in threads": partial(SyncVectorEnv, concurrent_envs=3),
     "3": partial(AsyncVectorEnv, num_workers=3),
 }
 

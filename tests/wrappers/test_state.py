@@ -407,7 +407,7 @@ def test_a_call_that_is_interrupted_before_it_sends_counts_no_step(
         envs.reset(seed=1)
         for call in (envs.send, envs.step):
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                patch.setattr(inner._session, "check", raise_interrupt)
+                patch.setattr(inner._engine, "check", raise_interrupt)
                 call([1, 1], env_ids=[0, 2])
         assert envs.recv(3).rewards.tolist() == [0, 0, 0]
         assert envs.episode_lengths.tolist() == [0, 0, 0]
@@ -419,9 +419,9 @@ def test_an_interrupt_right_after_rows_were_sent_does_not_hide_their_steps(
     inner = SyncVectorEnv(ledgers(3, talks=False))
     with ours.RecordEpisodeStatistics(inner) as envs:
         envs.reset(seed=1)
-        send = inner._session.send_rows
+        send = inner._engine.issue_rows
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(inner._session, "send_rows", lambda *a: raise_interrupt(send(*a)))
+            patch.setattr(inner._engine, "issue_rows", lambda *a: raise_interrupt(send(*a)))
             envs.send([1, 1], env_ids=[0, 2])
         assert envs.recv(3).env_ids.tolist() == [1, 0, 2]
         assert envs.episode_lengths.tolist() == [1, 0, 1]

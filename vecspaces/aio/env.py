@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vecspaces.aio.rows import AGAIN, Command
 from vecspaces.checks import show_value
 from vecspaces.errors import AlreadyPendingCallError, ClosedEnvironmentError, ResetNeededError
 from vecspaces.spaces import Space
 from vecspaces.vector.calls import check_called
-from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import Failure, Message
-from vecspaces.vector.exchange.messages import Op
-from vecspaces.vector.session.seeds import spread_seeds
 
 if TYPE_CHECKING:
     from vecspaces.aio.pool import Pool
+
+AGAIN = "acquire another environment"
+_FAILED = "failed, and is built again by a reset"
 
 
 class PoolEnv:
@@ -28,18 +26,20 @@ class PoolEnv:
 
     Attributes:
         env_id: The number of the environment in the pool.
+        episodes: How many episodes were begun.
+        command: The last command: "reset", "step" or "call".
     """
 
-    def __init__(self, pool: Pool, env_id: int) -> None:
-        self.env_id = env_id
-        self._pool, self._rows, self._session = pool, pool._rows, pool._session
+    def __init__(self, pool: Pool, env_id: int, has_failed: bool = False) -> None:
+        self.env_id, self.episodes = env_id, 0
+        self._pool = pool
         self._is_over = False  # whether it was given back
-        self._episodes = 0
-        # The last command; the reason why steps are refused now, if they are; and the error of
-        # every further call, if there is one.
-        self._command: Command | None = None
-        self._why_not = "was not reset yet"
-        self._fault: Exception | None = None
+        # The pending command and the future of its answer; the reason why steps are refused now;
+        # and the error of every further call, if there is one.
+        self.command = ""
+        self._answer: asyncio.Future[Any] | None = None
+        self._why_not = _FAILED if has_failed else "was not reset yet"
+        self._fault: Callable[[], Exception] | None = None
 
     def __repr__(self) -> str:
         return f"<PoolEnv {self.env_id} of {self._pool!r}>"
@@ -74,10 +74,9 @@ class PoolEnv:
         self._check("reset")
         if options is not None and not isinstance(options, Mapping):
             raise TypeError(f"options must be a mapping or None, found {show_value(options)}")
-        row = self.env_id
-        starts = {row: (spread_seeds(seed, 1)[0], options)}
-        send = partial(self._session.send_rows, [row], "reset", starts, 1)
-        observation, _, _, _, info = self._rows.read(row, await self._ask("reset", send))
+        self._pool.send(self.env_id, "reset", seed=seed, options=options)
+        self.episodes += 1
+        observation, _, _, _, info = await self._ask("reset")
         self._why_not = ""
         return observation, info
 
@@ -100,14 +99,12 @@ class PoolEnv:
             WorkerDiedError: Its worker died; acquire another environment.
         """
         self._check("step")
-        rows, row = self._rows, self.env_id
         if self._why_not:
             raise ResetNeededError(
-                Message("step: {:envs} {}: await reset() first", [row], self._why_not)
+                f"step: environment {self.env_id} {self._why_not}: await reset() first"
             )
-        rows.write_action(row, action)
-        send = partial(self._session.send_rows, [row], "step", {}, 1)
-        result = rows.read(row, await self._ask("step", send))
+        self._pool.send(self.env_id, "step", action)
+        result: tuple[Any, float, bool, bool, dict[str, Any]] = await self._ask("step")
         if result[2] or result[3]:
             self._why_not = "has ended its episode"
         return result
@@ -132,70 +129,78 @@ class PoolEnv:
         """
         self._check("call")
         check_called(name)
-        session, row = self._session, self.env_id
-        if row in session.broken:
-            raise ResetNeededError(Message("call: {:envs} {}", [row], f"{self._why_not}: reset()"))
-        send = partial(session.send_call, row, Op.CALL, ((name, args, kwargs), [row]))
-        await self._ask("call", send)
-        result = session.returned.pop(row)
-        if isinstance(result, Failure):
-            result.throw()
-        return result
+        if self.has_failed:
+            raise ResetNeededError(f"call: environment {self.env_id} {self._why_not}: reset()")
+        self._pool.send(self.env_id, "call", name, *args, **kwargs)
+        return await self._ask("call")
 
     def _check(self, call: str) -> None:
         """Raise if the call is not allowed now."""
-        self._pool._check(call)
+        self._pool.check(call)
         if self._is_over:
-            text = "{} was called after the end of its `async with pool.acquire()`, which gave "
-            text += "{:envs} back: {}"
-            raise ClosedEnvironmentError(Message(text, call, [self.env_id], AGAIN))
+            raise ClosedEnvironmentError(
+                f"{call} was called after the end of its `async with pool.acquire()`, which gave "
+                f"environment {self.env_id} back: {AGAIN}"
+            )
         if self._fault is not None:
-            raise self._fault
-        if self._command is not None and self._command.is_awaited:
-            under_way = self._command.call
-            text = "{}: the {} of {:envs} is not there yet: await it first, or acquire an "
-            text += "environment for each task"
-            message = Message(text, call, under_way, [self.env_id])
-            raise AlreadyPendingCallError(message, under_way)
+            raise self._fault()
+        if self.is_awaited:
+            raise AlreadyPendingCallError(
+                f"{call}: the {self.command} of environment {self.env_id} is not there yet: await "
+                "it first, or acquire an environment for each task",
+                self.command,
+            )
 
-    async def _ask(self, call: str, send: Callable[[Deadline], None]) -> dict[str, Any]:
-        """Send a command, wait for the answer, and return the info, or raise the error."""
-        row = self.env_id
-        self._command = command = self._rows.send(row, call, send)
-        self._episodes += call == "reset"
-        assert command.future is not None
+    async def _ask(self, call: str) -> Any:
+        """Wait for the answer, or raise the error."""
+        self.command = call
+        self._answer = answer = asyncio.get_running_loop().create_future()
         try:
-            info = await command.future
-        except BaseException:
+            return await answer
+        except asyncio.CancelledError:
             # The answer may come at any time, and is dropped.
-            text = "{:envs}: the await of its {} was cancelled, so its state is not known: {}"
-            self._fault = ResetNeededError(Message(text, [row], call, AGAIN))
+            text = f"environment {self.env_id}: the await of its {call} was cancelled, so its state"
+            self._fault = lambda: ResetNeededError(f"{text} is not known: {AGAIN}")
             raise
-        if self._fault is not None:
-            raise self._fault
-        failure = self._session.broken.get(row)
-        if failure is not None:
-            self._why_not = "failed, and is built again by a reset"
-            self._rows.counts["failure"] += 1
-            if failure.command == "step":  # a reset is one in the stream
-                failure.command = call
-            failure.throw()
-        return info
 
     # ------------------------------------------------------------------ for the pool
 
-    def fail(self, error: Exception) -> None:
-        """Let the running await, and all further ones, raise an error, always the first one."""
-        self._fault = self._fault or error
-        if self._command is not None:
-            self._command.answer({})
+    @property
+    def has_failed(self) -> bool:
+        """Whether the environment must be built again."""
+        return self._why_not == _FAILED
 
-    def end(self) -> int:
-        """End the conversation; return how many episodes it has begun."""
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a coroutine awaits an answer."""
+        return self._answer is not None and not self._answer.done()
+
+    def answer(self, result: Any) -> None:
+        """Return a result to the coroutine that awaits it."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(result)
+
+    def raise_own(self, error: Exception) -> None:
+        """Raise what the environment raised, once; a step or reset breaks it."""
+        if self.command != "call":
+            self._why_not = _FAILED
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+    def fail(self, make: Callable[[], Exception]) -> None:
+        """Let the running await, and all further ones, raise an error, always the first one.
+
+        `make` makes it anew each time, because an exception that is raised again grows.
+        """
+        self._fault = self._fault or make
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(self._fault())
+
+    def end(self) -> None:
+        """End the conversation."""
         self._is_over = True
-        if self._command is not None and self._command.is_awaited:
+        if self.is_awaited:
             # Another task awaits the answer, which is dropped.
-            text = "{}: the block of `async with pool.acquire()` ended before {:envs} answered: "
-            text += "await all that was begun in it"
-            self.fail(ClosedEnvironmentError(Message(text, self._command.call, [self.env_id])))
-        return self._episodes
+            text = f"{self.command}: the block of `async with pool.acquire()` ended before "
+            text += f"environment {self.env_id} answered: await all that was begun in it"
+            self.fail(lambda: ClosedEnvironmentError(text))

@@ -131,9 +131,7 @@ class EpisodeQueue:
         going = rows
         if free:
             idle = {row for row, k in enumerate(self._playing) if k == _IDLE and self.waiting}
-            ended_rows = [rows[number] for number in over]
-            held = envs._session.drain(ended_rows, {*range(envs.num_envs)} - idle)
-            self._begin(envs, sorted(lost | idle - held))
+            self._begin(envs, sorted(lost | idle))
             numbers = [number for number, row in enumerate(rows) if row not in free]
             going = [rows[number] for number in numbers]
             observations = pick(envs.single_observation_space, observations, numbers)

@@ -75,7 +75,7 @@ class Tracks:
         self, received: Transition, playing: Sequence[int | None], begun: Collection[int]
     ) -> None:
         """Store the results of rows: the episode of each (None: lost), and which were begun."""
-        space, own = self.envs.single_observation_space, self.envs._send_recv.own_infos
+        space, own = self.envs.single_observation_space, received.row_infos
         keys = () if self.envs.info_space is None else self.envs.info_space.spaces
         names = {name for key in keys for name in (key, f"_{key}")}
         declared = {name: received.infos[name] for name in names & received.infos.keys()}

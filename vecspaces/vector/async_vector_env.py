@@ -78,11 +78,6 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         slow_warning: After this many seconds a `SlowEnvironmentWarning` names an environment that
             is busy with one reset, step or call, or is being built, and shows its Python stack (on
             Linux), once per episode. None: never.
-        recycle_after: A worker is closed and replaced after this many episodes: in `evaluate`,
-            `collect` and `aio.Pool`, at full resets, and with `num_workers=num_envs` at the end of
-            an episode; refused elsewhere. None: never.
-        recycle_memory: The same when a worker uses this much memory, in bytes of its proportional
-            set size (on Linux). The time of the replacement is not reproducible. None: never.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None does not change them.
             Libraries other than PyTorch that the caller has loaded keep their number of threads in
             a forked worker, unless threadpoolctl is installed.
@@ -92,10 +87,6 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             keys of infos must be strings. Shapes, dtypes and nesting are always checked.
         info_space: A Dict with the keys of infos that are checked, and stored like observations.
             None: the environments' own `info_space`, if they have one; an empty Dict: no keys.
-        concurrent_envs: How many environments of a process may step at the same time, for
-            environments that wait or release Python's global interpreter lock. Environment i of a
-            process is built, stepped and closed in thread i modulo `concurrent_envs`. 1: all in the
-            main thread.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -139,13 +130,10 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         on_step_timeout: OnStepTimeout = "raise",
         start_timeout: float = 300.0,
         slow_warning: float | None = 60.0,
-        recycle_after: int | None = None,
-        recycle_memory: int | None = None,
         worker_threads: int | None = 1,
         stats: bool = False,
         validate: bool = False,
         info_space: Any = None,
-        concurrent_envs: int = 1,
     ) -> None:
         arguments = locals()  # named as in `Settings`
         if worker is not None:
@@ -176,7 +164,6 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             worker_threads=worker_threads,
             validate=settings.validate,
             slow_warning=settings.slow_warning,
-            concurrent_envs=settings.concurrent_envs,
         )
         # Runs when this object is collected, or before multiprocessing joins its children at exit.
         self._finalizer = util.Finalize(
@@ -218,8 +205,8 @@ def _disown_all() -> None:
     for envs in list(_made):
         envs._closing = RLock()  # a thread that does not exist here may have it
         envs._backend.disown()
-        if hasattr(envs, "_session"):
-            envs._session.disown()
+        if hasattr(envs, "_engine"):
+            envs._engine.disown()
     _made.clear()
 
 

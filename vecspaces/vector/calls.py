@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.exchange.messages import Op
+from vecspaces.vector.engine.engine import Engine
+from vecspaces.vector.engine.rows import LOST
+from vecspaces.vector.engine.tickets import Ticket
+from vecspaces.vector.exchange.messages import CallRows, Op, SetAttr
 from vecspaces.vector.exchange.stats import Stats, summarise
 from vecspaces.vector.session.arguments import check_env_ids
-from vecspaces.vector.session.session import Session
 
 Results = tuple[Any, ...]
 
@@ -27,8 +29,8 @@ def check_called(name: Any) -> None:
 class Calls:
     """The commands of a vector env that write no rows."""
 
-    def __init__(self, session: Session, backend: Backend) -> None:
-        self._session = session
+    def __init__(self, engine: Engine, backend: Backend) -> None:
+        self._engine = engine
         self._backend = backend
         self._env_ids: list[int] = []  # the environments of the pending call
 
@@ -39,11 +41,11 @@ class Calls:
     def begin(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> None:
         """Begin what `call` does."""
         payloads = self._payloads(call, name, args, kwargs, env_ids)
-        self._session.begin_call(call, Op.CALL, payloads)
+        self._engine.issue_call(call, Op.CALL, payloads)
 
     def end(self, call: str, timeout: float | None) -> Results:
         """End the pending call."""
-        return self._session.finish("call", call, timeout, self._read)
+        return self._engine.finish("call", call, timeout, self._read)
 
     def set_attr(self, name: str, values: Any, env_ids: Any) -> None:
         """Set an attribute, to one value per environment or to one for all."""
@@ -58,28 +60,24 @@ class Calls:
             )
         chosen = dict(zip(ids, values, strict=True))
         payloads = {
-            worker: (name, {row: chosen[row] for row in rows}) for worker, rows in by_worker.items()
+            worker: SetAttr(name, {row: chosen[row] for row in rows})
+            for worker, rows in by_worker.items()
         }
         self._run("set_attr", Op.SET_ATTR, payloads)
 
     def stats(self) -> Stats:
         """Collect the counters, if no other command is pending, and summarise them."""
-        session, backend = self._session, self._backend
+        engine, backend = self._engine, self._backend
         if "env_counters" not in backend.buffers.plan.arrays:
             raise ValueError("stats() needs a vector env that was made with stats=True")
-        state = session.state
-        if state.closed or not (state.pending or state.broken):
-            session.check("call", "stats")
-            self._run("stats", Op.STATS, session.everyone)
+        if not (engine.replies.pending or engine.rows.having(LOST)):
+            engine.check("call", "stats")
+            self._run("stats", Op.STATS, engine.everyone)
         counters = backend.buffers.counters
         assert counters is not None
-        workers = session.workers
-        recycled = np.zeros((len(backend.slices), 2), np.int64)
-        if session.recycling is not None:
-            recycled = session.recycling.counts
-        restarts = np.array(workers.replaced, np.int64) - recycled.sum(axis=1)
-        lost = workers.lost_episodes
-        return summarise(*counters, tuple(backend.slices), recycled, session.clock, restarts, lost)
+        restarts = np.array(engine.supervisor.restarts, np.int64)
+        lost = engine.rows.lost_episodes
+        return summarise(*counters, tuple(backend.slices), backend.clock, restarts, lost)
 
     def _payloads(
         self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any
@@ -87,29 +85,25 @@ class Calls:
         """Check a call; return the arguments for each worker."""
         check_called(name)
         chosen = self._choose(call, env_ids)
-        return {worker: ((name, args, kwargs), rows) for worker, rows in chosen.items()}
+        return {worker: CallRows((name, args, kwargs), rows) for worker, rows in chosen.items()}
 
     def _choose(self, call: str, env_ids: Any) -> dict[int, list[int]]:
         """Note the environments of a call that is legal now; return them by worker."""
-        self._session.check("call", call)
+        self._engine.check("call", call)
         rows = check_env_ids(env_ids, self._backend.buffers.plan.num_envs)
-        self._session.check_rows(rows, call, sends=False)
+        self._engine.check_rows(rows, "call", call)
         self._env_ids = rows
-        return self._session.workers.of_rows(rows)
+        return self._engine.supervisor.of_rows(rows)
 
     def _run(self, call: str, op: Op, payloads: Mapping[int, Any]) -> Results:
         """Begin a command and wait for it."""
-        try:
-            self._session.begin_call(call, op, payloads)
-            return self.end(call, None)
-        except BaseException as error:
-            self._session.interrupt(error)
-            raise
+        self._engine.issue_call(call, op, payloads)
+        return self.end(call, None)
 
-    def _read(self, slot: int) -> Results:
+    def _read(self, ticket: Ticket) -> Results:
         """Return the results of a call; store the counters of workers that share no memory."""
-        op, by_row = self._session.wait.op, dict[int, Any]()
-        for worker, payload in self._session.results.items():
+        op, by_row = ticket.op, dict[int, Any]()
+        for worker, payload in ticket.results.items():
             if op is Op.CALL:
                 by_row.update(payload)
             elif op is Op.STATS and payload is not None:

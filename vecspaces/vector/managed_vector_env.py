@@ -20,10 +20,14 @@ from vecspaces.layout import Mismatch
 from vecspaces.vector.agents import HasAgents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.calls import Calls
+from vecspaces.vector.calls import Calls, check_called
+from vecspaces.vector.engine.engine import Engine
+from vecspaces.vector.engine.replies import parts_of
+from vecspaces.vector.engine.rows import ENDED, FRESH
+from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
-from vecspaces.vector.exchange.infos import Part, merge
+from vecspaces.vector.exchange.infos import merge
 from vecspaces.vector.exchange.stats import CallerClock, Stats
 from vecspaces.vector.group.building import Agents, GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
@@ -34,10 +38,8 @@ from vecspaces.vector.session.arguments import (
     rows_of,
 )
 from vecspaces.vector.session.batch_spaces import agree, agree_on_infos
-from vecspaces.vector.session.recycling import check_recycling
 from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.session.seeds import spread_seeds
-from vecspaces.vector.session.session import IDLE, Session
 from vecspaces.vector.vector_env import ActType, ObsType, VectorEnv
 
 # `close()` ends within five seconds: four for the close command, one to terminate and kill.
@@ -77,11 +79,11 @@ class ManagedVectorEnv(
         backend.open(self._plan, settings.start_timeout)
         self._buffers = backend.buffers
         backend.clock = CallerClock() if settings.stats else None
-        self._session = Session(backend, settings, self.rows_per_env)
+        self._engine = Engine(backend, settings)
         self._send_recv = SendRecv(
-            self._session, backend, self._mode, self._together, self._are_agents, self.batch_size
+            self._engine, backend, self._mode, self._together, self._are_agents, self.batch_size
         )
-        self._calls = Calls(self._session, backend)
+        self._calls = Calls(self._engine, backend)
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:
         """Store the descriptions of the groups, and lay out the rows."""
@@ -100,7 +102,6 @@ class ManagedVectorEnv(
                 f"{self.batch_size}"
             )
         counts = [count for description in descriptions for count in description.counts]
-        check_recycling(settings, [sum(group.counts) for group in descriptions], self._backend)
         # Rows that step together, because their environments are one vector env.
         self._together = rows_of(counts)
         self._has_vector_envs = any(any(group.are_vector) for group in descriptions)
@@ -109,13 +110,12 @@ class ManagedVectorEnv(
         self._name_agents([agents for group in descriptions for agents in group.agents], counts)
         self._are_agents = self.agent_layout == "rows"
         # Whether a step of all rows notes which episodes ended, and which agents are gone: for
-        # checks of actions, for refusals after an end (DISABLED), for agents whose worker dies, and
-        # to count the episodes of workers.
+        # checks of actions, for refusals after an end (DISABLED), and for agents whose worker dies.
         has_budget = self._are_agents and settings.budget is not None
         is_next = self._mode is AutoresetMode.NEXT_STEP
-        self._notes_ends = not is_next or settings.validate or has_budget or settings.recycles
-        infos = settings.info_space
-        self.info_space = (agree_on_infos(descriptions) if infos is None else infos) or None
+        self._notes_ends = not is_next or settings.validate or has_budget
+        given = settings.info_space
+        self.info_space = (agree_on_infos(descriptions) if given is None else given) or None
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": self._mode}
         self.render_mode = descriptions[0].render_mode
         return BufferPlan.compile(
@@ -130,7 +130,6 @@ class ManagedVectorEnv(
             num_workers=len(descriptions),
             stats=settings.stats,
             info_space=self.info_space,
-            has_threads=settings.concurrent_envs > 1,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -163,11 +162,11 @@ class ManagedVectorEnv(
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def _describe(self) -> tuple[str, str]:
-        return type(self).__name__, self._session.state.describe()
+        return type(self).__name__, self._engine.describe()
 
     @property
     def _begun(self) -> Collection[int]:
-        return self._session.queue.begun
+        return self._engine.rows.having(FRESH)
 
     # ------------------------------------------------------------------ reset
 
@@ -193,12 +192,8 @@ class ManagedVectorEnv(
                 environments are broken.
             StepTimeoutError: It took longer than `step_timeout`.
         """
-        try:
-            self._begin_reset("reset", seed, options)
-            return self._session.finish("reset", "reset", None, self._read_reset)
-        except BaseException as error:
-            self._session.interrupt(error)
-            raise
+        self._begin_reset("reset", seed, options)
+        return self._engine.finish("reset", "reset", None, self._read_reset)
 
     def reset_async(self, seed: Any = None, options: Any = None) -> None:
         """Begin a `reset`; `reset_wait` ends it. The arguments are those of `reset`."""
@@ -217,29 +212,26 @@ class ManagedVectorEnv(
             NoAsyncCallError: No reset is pending.
             StepTimeoutError: It took too long; the reset stays pending.
         """
-        return self._session.finish("reset", "reset_wait", timeout, self._read_reset)
+        return self._engine.finish("reset", "reset_wait", timeout, self._read_reset)
 
     def _begin_reset(self, call: str, seed: Any, options: Any) -> None:
-        session = self._session
-        session.check("reset", call)
+        engine = self._engine
+        engine.check("reset", call)
         plan = plan_reset(seed, options, self.rows_per_env)
-        if len(plan.rows) < self.num_envs and session.state != IDLE:
-            raise ResetNeededError(
-                f"{call}: a reset_mask was given before the first reset, while a call is pending, "
-                "or while environments are broken: reset all environments first"
-            )
-        needed = session.replaced.union(session.broken)
+        if len(plan.rows) < self.num_envs:
+            engine.check("masked reset", call)
+        needed = set(engine.rows.failures)
         for rows in self._together if needed else ():
             if 0 < len({*plan.rows.tolist()}.intersection(rows)) < len(rows) and needed & {*rows}:
                 text = "{}: {:envs} have one env_fn and are built anew: let reset_mask choose all"
                 raise ResetNeededError(Message(text, call, rows))
-        session.begin_reset(plan, call)
+        engine.issue_reset(plan, call)
 
-    def _read_reset(self, slot: int) -> tuple[ObsType, dict[str, Any]]:
-        infos = self._merged_infos() if any(self._session.results.values()) else {}
+    def _read_reset(self, ticket: Ticket) -> tuple[ObsType, dict[str, Any]]:
+        slot, infos = ticket.slot, self._merged_infos(ticket)
         if self._buffers.infos:
             declared = self._buffers.infos[slot]
-            masked = self._session.masked_rows
+            masked = self._engine.masked_rows
             if masked is not None:
                 rows = np.arange(self.num_envs)
                 # `alive` and the masks are returned for all agents, like their observations.
@@ -247,7 +239,7 @@ class ManagedVectorEnv(
             else:
                 declared.read(infos, self.copy)
         if self._are_agents:
-            self._session.note_agents(slice(None), infos)
+            self._engine.rows.note_agents(slice(None), infos)
         return self._buffers.observations[slot].read(copy=self.copy), infos
 
     # ------------------------------------------------------------------ step
@@ -278,12 +270,8 @@ class ManagedVectorEnv(
         if env_ids is not None:
             rows = self._send("step", actions, env_ids)
             return self._send_recv.receive(rows)[:5]
-        try:
-            self._begin_step("step", actions)
-            return self._session.finish("step", "step", None, self._read_step)
-        except BaseException as error:
-            self._session.interrupt(error)
-            raise
+        self._begin_step("step", actions)
+        return self._engine.finish("step", "step", None, self._read_step)
 
     def step_async(self, actions: ActType) -> None:
         """Begin a `step`; `step_wait` ends it. The argument is that of `step`."""
@@ -302,14 +290,11 @@ class ManagedVectorEnv(
             NoAsyncCallError: No step is pending.
             StepTimeoutError: It took too long; the step stays pending.
         """
-        return self._session.finish("step", "step_wait", timeout, self._read_step)
+        return self._engine.finish("step", "step_wait", timeout, self._read_step)
 
     def _begin_step(self, call: str, actions: Any) -> None:
-        session = self._session
-        if session.state != IDLE or session.clock is not None:
-            session.check("step", call)
-        if session.broken or session.replaced:
-            session.check_rows(range(self.num_envs), call)
+        engine = self._engine
+        engine.check("step", call)
         if self._mode is _DISABLED:
             self._refuse_finished(slice(None))
         try:
@@ -318,21 +303,21 @@ class ManagedVectorEnv(
             raise self._action_error(error, None) from None
         if self._settings.validate:
             self._validate_actions(call, None)
-        session.begin_step(call)
+        engine.issue_step(call)
 
-    def _read_step(self, slot: int) -> ManagedStep[ObsType]:
-        buffers = self._buffers
+    def _read_step(self, ticket: Ticket) -> ManagedStep[ObsType]:
+        buffers, slot = self._buffers, ticket.slot
         written = buffers.whole[slot]
         terminations = written.terminations.copy()
         truncations = written.truncations.copy()
-        infos = self._merged_infos() if any(self._session.results.values()) else {}
+        infos = self._merged_infos(ticket)
         if buffers.infos:
             buffers.infos[slot].read(infos, self.copy)
         if self._notes_ends:
             ended = terminations | truncations
-            self._session.finished[:] = ended
+            self._engine.rows.note_ends(slice(None), ended)
             if self._are_agents:
-                self._session.note_agents(slice(None), infos)
+                self._engine.rows.note_agents(slice(None), infos)
             if self._mode is _SAME_STEP and ended.any():
                 buffers.add_finals(infos, np.arange(self.num_envs), ended)
         return (
@@ -361,9 +346,10 @@ class ManagedVectorEnv(
         if rows is None and self.action_space.contains(written.read()):
             return
         space = self.single_action_space
-        ignored = {*self._session.workers.lost, *np.flatnonzero(self._session.gone).tolist()}
+        table = self._engine.rows
+        ignored = {*table.restarted, *np.flatnonzero(table.gone).tolist()}
         if self._mode is AutoresetMode.NEXT_STEP:
-            ignored.update(np.flatnonzero(self._session.finished).tolist())
+            ignored.update(table.having(ENDED))
         for position, row in enumerate(range(self.num_envs) if rows is None else rows):
             mismatch = space.explain(written.item(row), name=f"actions[{position}]")
             if mismatch is not None and row not in ignored:
@@ -372,7 +358,7 @@ class ManagedVectorEnv(
 
     def _refuse_finished(self, rows: slice | Sequence[int]) -> None:
         """Raise if some rows are finished, for calls that take steps in DISABLED mode."""
-        finished = np.arange(self.num_envs)[rows][self._session.finished[rows]]
+        finished = np.arange(self.num_envs)[rows][self._engine.rows.ended[rows]]
         if finished.size:
             raise ResetNeededError(
                 Message(
@@ -383,13 +369,10 @@ class ManagedVectorEnv(
                 )
             )
 
-    def _merged_infos(self) -> dict[str, Any]:
+    def _merged_infos(self, ticket: Ticket) -> dict[str, Any]:
         """Merge the infos of the environments of all workers, in their order."""
-        results = self._session.results
-        parts: list[Part] = []
-        for worker in self._session.everyone:
-            parts += results.get(worker) or ()
-        return merge(parts, self.num_envs)
+        parts = parts_of(ticket)
+        return merge(parts, self.num_envs) if parts else {}
 
     # ------------------------------------------------------------------ some environments
 
@@ -440,16 +423,53 @@ class ManagedVectorEnv(
             ...     envs.recv(2).env_ids.tolist()
             [2, 0]
         """
-        self._session.check("send", "send_reset")
+        self._engine.check("send_reset", "send_reset")
         rows = check_env_ids(env_ids, self.num_envs)
-        self._send_recv.check(rows, "send_reset", begins=True)
+        self._send_recv.check(rows, "send_reset", "send_reset")
         if options is not None and not isinstance(options, Mapping):
             raise TypeError(f"options must be a mapping or None, found {show_value(options)}")
         # The agents of an environment have one seed.
         units = dict.fromkeys(self._unit_of[row] for row in rows)
         seeds = dict(zip(units, spread_seeds(seed, len(units)), strict=True))
         starts = {row: (seeds[self._unit_of[row]], options) for row in rows}
-        self._session.send_rows(rows, "send_reset", starts)
+        self._engine.issue_rows(rows, "send_reset", starts)
+
+    def send_call(
+        self,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None,
+        name: str | Callable[..., Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Send environments a `call`, without waiting for results.
+
+        `recv` returns the results, in `Transition.results` and not in its arrays, while other
+        environments step. An exception of a call is raised by `recv`, and breaks no environment.
+
+        Args:
+            env_ids: The environments; None: all.
+            name: The method, attribute or function, as in `call`.
+            *args: Positional arguments.
+            **kwargs: Keyword arguments.
+
+        Raises:
+            AlreadyPendingCallError: An environment has not answered yet, or its results were not
+                received.
+            ResetNeededError: An environment failed.
+            ValueError: `name` is `reset`, `step` or `close`.
+
+        Example:
+            >>> from vecspaces import make_vec
+            >>> with make_vec("CartPole-v1", 2, backend="sync") as envs:
+            ...     envs.send_call([1], "get_wrapper_attr", "gravity")
+            ...     envs.recv(1).results
+            {1: 9.8}
+        """
+        check_called(name)
+        self._engine.check("call", "send_call")
+        rows = check_env_ids(env_ids, self.num_envs)
+        self._send_recv.check(rows, "call", "send_call")
+        self._engine.send_call(rows, (name, args, kwargs), "send_call")
 
     def recv(
         self,
@@ -457,12 +477,13 @@ class ManagedVectorEnv(
         timeout: float | None = None,
         *,
         at_least: int | None = None,
+        return_errors: bool = False,
     ) -> Transition:
         """Wait until environments are ready, and receive those that were ready first.
 
         After `reset`, every environment is ready with its first observation, reward 0 and no flags.
         An environment that shares a worker with a slow one waits for it, unless each has its own
-        process (`num_workers=num_envs`) or thread (`concurrent_envs`).
+        process (`num_workers=num_envs`).
 
         Args:
             count: How many environments to receive; None: `batch_size`.
@@ -471,6 +492,11 @@ class ManagedVectorEnv(
                 least this many (0: there may be none), and the others stay pending. If fewer than
                 `count` have a pending action, all of these are awaited. None: exactly `count` are
                 received.
+            return_errors: Whether environments that failed are received too: in
+                `Transition.errors`, by their numbers, and not in its arrays. Deaths of workers and
+                environments that exceed `step_timeout` are then failures of their rows.
+                `send_reset` builds these again; `restart(..., terminate=True)` ends a worker that
+                hangs.
 
         Returns:
             `count` rows, or with `at_least` fewer; all arrays are copies.
@@ -482,7 +508,59 @@ class ManagedVectorEnv(
                 pending action.
             StepTimeoutError: It took too long; no result is lost, and `recv` can be repeated.
         """
-        return self._send_recv.recv(count, timeout, at_least)
+        return self._send_recv.recv(count, timeout, at_least, return_errors)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while `recv(timeout=0)` would return something.
+
+        An event loop can watch it. Time limits need a timer of the caller.
+
+        Returns:
+            The descriptor, which belongs to the vector env.
+
+        Raises:
+            io.UnsupportedOperation: There is no such descriptor: `SyncVectorEnv`, Ray, and systems
+                other than Linux.
+        """
+        self._engine.check("call", "fileno")
+        return self._engine.fileno()
+
+    def restart(
+        self,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        *,
+        terminate: bool = False,
+    ) -> npt.NDArray[np.int64]:
+        """End the workers of some environments, and start new ones, which build them again.
+
+        The new workers build while the caller goes on. All environments of these workers lose their
+        episode and what they were sent: no transition is returned for them. A pending reset, step
+        or call that they have not answered raises `ResetNeededError`. In `SyncVectorEnv`, each of
+        the environments is closed and built again by its next reset.
+
+        Args:
+            env_ids: The environments; None: all.
+            terminate: Whether to end the workers without closing their environments.
+
+        Returns:
+            All environments of these workers, int64, in ascending order. Each needs a reset, at
+            which a failing factory raises.
+
+        Raises:
+            ClosedEnvironmentError: The vector env was closed.
+
+        Example:
+            >>> from vecspaces import make_vec
+            >>> with make_vec("CartPole-v1", 3, backend="sync") as envs:
+            ...     _ = envs.reset(seed=0), envs.recv()
+            ...     restarted = envs.restart([1])
+            ...     envs.send_reset(restarted, seed=[5])
+            ...     envs.recv(1).env_ids.tolist()
+            [1]
+        """
+        self._engine.check_open("restart")
+        rows = check_env_ids(env_ids, self.num_envs)
+        return np.array(self._engine.restart(rows, terminate), dtype=np.int64)
 
     def _send(
         self, call: str, actions: Any, env_ids: Any, note: Callable[[Any], None] | None = None
@@ -492,26 +570,22 @@ class ManagedVectorEnv(
         `note` is called with the batch of actions as the environments get them, before actions of
         variable size are sent away.
         """
+        self._engine.check("send", call)
+        rows = check_env_ids(env_ids, self.num_envs)
+        self._send_recv.check(rows, "send", call)
+        if self._mode is _DISABLED:
+            self._refuse_finished(rows)
+        at = np.array(rows, dtype=np.intp)
         try:
-            self._session.check("send", call)
-            rows = check_env_ids(env_ids, self.num_envs)
-            self._send_recv.check(rows, call)
-            if self._mode is _DISABLED:
-                self._refuse_finished(rows)
-            at = np.array(rows, dtype=np.intp)
-            try:
-                self._buffers.write_some_actions(actions, at=at)
-            except Mismatch as error:
-                raise self._action_error(error, rows) from None
-            if self._settings.validate:
-                self._validate_actions(call, rows)
-            if note is not None:
-                note(self._buffers.actions.read(copy=True, at=at))
-            # A partial step waits for all of its rows.
-            self._session.send_rows(rows, call, {}, len(rows) if call == "step" else None)
-        except BaseException as error:
-            self._session.interrupt(error)
-            raise
+            self._buffers.write_some_actions(actions, at=at)
+        except Mismatch as error:
+            raise self._action_error(error, rows) from None
+        if self._settings.validate:
+            self._validate_actions(call, rows)
+        if note is not None:
+            note(self._buffers.actions.read(copy=True, at=at))
+        # A partial step waits for all of its rows.
+        self._engine.issue_rows(rows, call, {}, len(rows) if call == "step" else None)
         return rows
 
     # ------------------------------------------------------------------ rollouts
@@ -537,7 +611,7 @@ class ManagedVectorEnv(
                 f"rollout_view() needs steps of all environments together, so batch_size must be "
                 f"num_envs={self.num_envs}, found {self.batch_size}"
             )
-        return self._session.end_rollout()
+        return self._engine.end_rollout()
 
     # ------------------------------------------------------------------ calls
 
@@ -680,12 +754,12 @@ class ManagedVectorEnv(
     ) -> None:
         """Close every environment; called by `close`, with its arguments."""
         # After Ctrl-C between two calls, the end of a `with` block calls this.
-        interrupted = self._session.interrupted or isinstance(sys.exception(), KeyboardInterrupt)
+        interrupted = self._engine.interrupted or isinstance(sys.exception(), KeyboardInterrupt)
         seconds = _CLOSE_INTERRUPTED_SECONDS if interrupted else _CLOSE_SECONDS
         if timeout is not None:
             seconds = timeout
         try:
-            forced = self._session.close(seconds, terminate)
+            forced = self._engine.close(seconds, terminate)
         finally:
             self._buffers.release()
         if forced:

@@ -34,7 +34,6 @@ class MakeOptions(TypedDict, total=False):
     stats: bool
     validate: bool
     info_space: Any
-    concurrent_envs: int
 
     # AsyncVectorEnv and RayVectorEnv
     num_workers: int | None
@@ -46,8 +45,6 @@ class MakeOptions(TypedDict, total=False):
     on_step_timeout: OnStepTimeout
     start_timeout: float
     slow_warning: float | None
-    recycle_after: int | None
-    recycle_memory: int | None
     worker_threads: int | None
 
     # AsyncVectorEnv
@@ -62,4 +59,3 @@ class MakeOptions(TypedDict, total=False):
     address: str | None
     resources_per_worker: Mapping[str, Any] | None
     placement: Placement
-    processes_per_actor: int

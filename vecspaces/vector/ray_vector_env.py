@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import multiprocessing
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
-from vecspaces.vector.async_vector_env import AsyncVectorEnv
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.ray.backend import RayBackend
 from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose_resources
-from vecspaces.vector.backends.worker_setup import WorkerSetup, plan_workers
-from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.backends.worker_setup import plan_workers
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
-from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:
     from vecspaces.vector.autoreset import AnyAutoresetMode
-    from vecspaces.vector.options import Placement, StartMethod
+    from vecspaces.vector.options import Placement
     from vecspaces.vector.session.batch_spaces import ObservationMode
     from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath
 
@@ -30,9 +24,8 @@ if TYPE_CHECKING:
 class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
     """Steps environments in Ray actors, many in each, with the same results as `AsyncVectorEnv`.
 
-    Needs the extra `ray`. With `processes_per_actor` above 1, an actor runs an `AsyncVectorEnv`, so
-    a node with many cores needs only one actor, which sends one batch per step. The environments of
-    such an actor step together: `send` takes the actions of all of them.
+    Needs the extra `ray`. A factory may return a vector env, each of whose environments is then one
+    row: a node with many cores needs only one actor, whose factory makes an `AsyncVectorEnv`.
 
     `AsyncVectorEnv` describes the arguments that are not described here.
 
@@ -47,17 +40,14 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         resources_per_worker: The resources that an actor reserves: `num_cpus`, `num_gpus`,
             `memory`, or names of custom resources.
         placement: `"spread"` distributes the actors over the nodes, `"pack"` uses few nodes.
-        processes_per_actor: The number of worker processes in an actor.
         on_worker_death: `"raise"`, or `"restart"`: a new actor, on another node if its node is
-            gone; or a function, as in `AsyncVectorEnv`. If a process of an actor dies, `"restart"`
-            replaces the process, and a function decides whether the actor is replaced.
+            gone; or a function, as in `AsyncVectorEnv`.
         on_step_timeout: `"raise"`, `"restart"` or a function, as in `AsyncVectorEnv`; with
             `"restart"`, an actor that exceeds `step_timeout` is replaced.
         start_timeout: The longest wait for actors to be placed and environments to be built, in
             seconds. If `step_timeout` is None, it bounds the first reset too.
         slow_warning: After this many seconds a `SlowEnvironmentWarning` names the environments of a
-            busy actor. With `processes_per_actor` above 1, the actor's own output names the slow
-            environment with its stack. None: never.
+            busy actor. None: never.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in an actor; None does not change them.
 
     Raises:
@@ -81,7 +71,6 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         address: str | None = None,
         resources_per_worker: Mapping[str, Any] | None = None,
         placement: Placement = "spread",
-        processes_per_actor: int = 1,
         batch_size: int | None = None,
         buffers: int = 1,
         variable_capacity: int = 65536,
@@ -92,28 +81,17 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         on_step_timeout: OnStepTimeout = "raise",
         start_timeout: float = 300.0,
         slow_warning: float | None = 60.0,
-        recycle_after: int | None = None,
-        recycle_memory: int | None = None,
         worker_threads: int | None = 1,
         stats: bool = False,
         validate: bool = False,
         info_space: Any = None,
-        concurrent_envs: int = 1,
     ) -> None:
         arguments = locals()  # named as in `Settings`
         if placement not in PLACEMENTS:
             raise ValueError(f"placement must be 'spread' or 'pack', found {placement!r}")
         self.env_fns = list_factories(env_fns)
         settings = Settings.of(len(self.env_fns), arguments)
-        if settings.concurrent_envs > 1:
-            raise ValueError(
-                f"concurrent_envs={settings.concurrent_envs}: an actor of Ray steps its "
-                "environments one after the other: use more actors (num_workers), or "
-                "AsyncVectorEnv on each machine"
-            )
-        if processes_per_actor < 1:
-            raise ValueError(f"processes_per_actor must be at least 1, found {processes_per_actor}")
-        resources = choose_resources(resources_per_worker, processes_per_actor)
+        resources = choose_resources(resources_per_worker)
         connection = Connection(address)
         try:
             self.num_workers = _choose_actors(
@@ -127,17 +105,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
                 by_value=True,
                 validate=settings.validate,
             )
-            if processes_per_actor > 1:
-                sizes = {setup.count for setup in setups}
-                _check_batch(settings.batch_size, sizes, len(self.env_fns))
-                setups = [_with_processes(setup, processes_per_actor, settings) for setup in setups]
-            backend = RayBackend(
-                setups,
-                connection,
-                resources,
-                placement,
-                settings.slow_warning,
-            )
+            backend = RayBackend(setups, connection, resources, placement, settings.slow_warning)
             self._finalizer = weakref.finalize(self, backend.drop, "a RayVectorEnv")
             super().__init__(backend, settings)
         except BaseException:
@@ -175,69 +143,3 @@ def _choose_actors(
             "an actor needs at least one"
         )
     return num_workers
-
-
-def _check_batch(batch_size: int | None, sizes: set[int], num_factories: int) -> None:
-    """Refuse batches that have only some environments of an actor, because these step together."""
-    if batch_size in (None, num_factories):
-        return
-    found = " and ".join(map(str, sorted(sizes)))
-    if len(sizes) > 1 or batch_size % min(sizes):
-        raise ValueError(
-            f"batch_size={batch_size} cuts through actors of {found} environments: with "
-            "processes_per_actor > 1 they step together; choose num_workers or envs_per_actor so "
-            "that all actors have as many, and a multiple of that as batch_size"
-        )
-
-
-# The arguments that the vector env of an actor has in common with that of the caller.
-_SHARED_ARGUMENTS = (
-    "autoreset_mode",
-    "variable_capacity",
-    "start_timeout",
-    "slow_warning",
-    "validate",
-    "info_space",
-    "max_restarts",
-    "restart_window",
-)
-
-
-def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> WorkerSetup:
-    """Let each actor build one vector env with worker processes of its own."""
-    budget, mode = settings.budget, settings.observation_mode
-    # A function decides in the caller's process, about the whole actor.
-    restarts = budget is not None and budget.on_worker_death == "restart"
-    factory = functools.partial(
-        _start_processes,
-        setup.env_fns,
-        setup.first,
-        num_workers=min(processes, setup.count),
-        copy=False,  # the actor has rows of its own
-        # A pair of spaces is checked by the caller, which has all environments.
-        observation_mode="different" if isinstance(mode, tuple) else mode,
-        worker_threads=setup.threads,
-        on_worker_death="restart" if restarts else "raise",
-        # The caller's own start_timeout, which also covers the start of the actor, ends first.
-        **{name: getattr(settings, name) for name in _SHARED_ARGUMENTS},
-    )
-    # Each process checks its environments, so the actor need not.
-    return replace(
-        setup, env_fns=CloudpickleWrapper(functools.partial(list, [factory])), validate=False
-    )
-
-
-def _start_processes(
-    env_fns: Callable[[], list[Callable[[], Any]]], first: int, **arguments: Any
-) -> AsyncVectorEnv[Any, Any]:
-    """Make the vector env of an actor, there."""
-    # Ray runs threads in an actor: a forked process would have their locks without the threads.
-    safe: StartMethod = (
-        "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    )
-    factories = env_fns()
-    try:
-        return AsyncVectorEnv(factories, context=safe, **arguments)
-    except Exception as error:
-        rows = range(first, first + len(factories))
-        raise Failure.of_vector_env(error, rows, "build") from None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +13,28 @@ from vecspaces.checks import check_count
 from vecspaces.errors import InvalidActionError, NoAsyncCallError
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.engine.engine import Engine
+from vecspaces.vector.engine.rows import BUSY, FRESH
+from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import gather, merge
 from vecspaces.vector.session.arguments import check_whole
-from vecspaces.vector.session.session import Session
 
 _SAME_STEP = AutoresetMode.SAME_STEP  # access to members of enumerations is slow
 
 
-class Transition(NamedTuple):
+class _Fields(NamedTuple):
+    observations: Any
+    rewards: npt.NDArray[np.float64]
+    terminations: npt.NDArray[np.bool_]
+    truncations: npt.NDArray[np.bool_]
+    infos: dict[str, Any]
+    env_ids: npt.NDArray[np.int64]
+
+
+class Transition(_Fields):
     """Results of some environments; every array has one row per entry of `env_ids`.
+
+    It is a tuple of six values; `errors` is an attribute.
 
     Attributes:
         observations: The batch of observations.
@@ -30,14 +43,15 @@ class Transition(NamedTuple):
         truncations: bool.
         infos: The merged infos, with one row per entry of `env_ids`.
         env_ids: The environments, int64.
+        errors: With `recv(return_errors=True)`, the exception of each environment that failed.
+        results: The result of each environment that was called by `send_call`.
+        row_infos: For each entry of `env_ids`, the info as the environment returned it, without the
+            keys of the `info_space`.
     """
 
-    observations: Any
-    rewards: npt.NDArray[np.float64]
-    terminations: npt.NDArray[np.bool_]
-    truncations: npt.NDArray[np.bool_]
-    infos: dict[str, Any]
-    env_ids: npt.NDArray[np.int64]
+    errors: Mapping[int, Exception] = MappingProxyType({})
+    results: Mapping[int, Any] = MappingProxyType({})
+    row_infos: Sequence[dict[str, Any]] = ()
 
 
 class SendRecv:
@@ -49,31 +63,35 @@ class SendRecv:
 
     def __init__(
         self,
-        session: Session,
+        engine: Engine,
         backend: Backend,
         mode: AutoresetMode,
         together: Sequence[range],
         are_agents: bool,
         batch_size: int,
     ) -> None:
-        self._session = session
+        self._engine = engine
         self._buffers = backend.buffers
         self._mode = mode
         self._together = together
         self._are_agents = are_agents
-        #: The infos of the rows that were received last, as their environments returned them.
-        self.own_infos: list[dict[str, Any]] = []
         self._batch_size = batch_size
 
-    def check(self, rows: Sequence[int], call: str, begins: bool = False) -> None:
-        """Check that rows may be sent an action now, or a reset if `begins`."""
-        check_whole(rows, self._together, call, InvalidActionError)
-        self._session.check_rows(rows, call, begins=begins)
+    def check(self, rows: Sequence[int], call: str, name: str) -> None:
+        """Check that rows may be sent an action now ("send"), or a reset ("send_reset")."""
+        check_whole(rows, self._together, name, InvalidActionError)
+        self._engine.check_rows(rows, call, name)
 
-    def recv(self, count: int | None, timeout: float | None, at_least: int | None) -> Transition:
+    def recv(
+        self,
+        count: int | None,
+        timeout: float | None,
+        at_least: int | None,
+        return_errors: bool = False,
+    ) -> Transition:
         """Receive the `count` environments that were ready first, or after a time `at_least`."""
-        session, queue = self._session, self._session.queue
-        session.check("recv", "recv")
+        engine = self._engine
+        engine.check("recv", "recv")
         if count is None:
             count = self._batch_size
         else:
@@ -88,8 +106,7 @@ class SendRecv:
                         f"recv: {name} must be a multiple of {min(widths)}, the agents of one "
                         f"environment, whose rows are ready together; found {number}"
                     )
-        # After an interrupt, rows may be in both until their reply is processed again.
-        expected = len({*queue.under_way, *queue.ready})
+        expected = len(engine.rows.having(BUSY)) + len(engine.rows.ready)
         needed = count if at_least is None else at_least
         if expected < needed:
             raise NoAsyncCallError(
@@ -98,41 +115,62 @@ class SendRecv:
                 "recv",
             )
         count = min(count, expected)
-        enough = None if at_least is None else partial(queue.first, count, at_least)
-        return session.receive(partial(queue.first, count), count, timeout, self._read, enough)
+        read = self._read_with_errors if return_errors else self._read
+        return engine.receive(read, count, timeout, None, at_least, return_errors)
 
     def receive(self, rows: list[int]) -> Transition:
         """Receive these rows, in this order."""
-        ready = partial(self._session.queue.each, rows)
-        return self._session.receive(ready, len(rows), None, self._read)
+        return self._engine.receive(self._read, len(rows), None, rows)
+
+    def _read_with_errors(self, rows: list[int]) -> Transition:
+        """Gather the results of ready rows, and the exceptions of those that failed."""
+        table = self._engine.rows
+        failures = {row: table.failures[row] for row in rows if row in table.failures}
+        for row in rows:
+            if isinstance(table.results.get(row), Failure):
+                failures[row] = table.results[row]
+        result = self._read([row for row in rows if row not in failures])
+        result.errors = {row: failure.caught() for row, failure in failures.items()}
+        return result
 
     def _read(self, rows: list[int]) -> Transition:
         """Gather the results of ready rows."""
-        buffers, session = self._buffers, self._session
-        slot, queue = session.ring.current, session.queue
-        self.own_infos = list(map(queue.ready.__getitem__, rows))
+        results = self._engine.rows.results
+        if not results:
+            return self._read_rows(rows)
+        transition = self._read_rows([row for row in rows if row not in results])
+        transition.results = {row: results[row] for row in rows if row in results}
+        return transition
+
+    def _read_rows(self, rows: list[int]) -> Transition:
+        """Gather what ready rows wrote."""
+        buffers, table = self._buffers, self._engine.rows
+        slot, state = self._engine.ring.current, table.state
+        own_infos = list(map(table.ready.__getitem__, rows))
         infos: dict[str, Any] = {}
-        if any(self.own_infos):
-            by_place = {place: info for place, info in enumerate(self.own_infos) if info}
-            infos = merge([gather(by_place)], len(rows))
+        if any(own_infos):
+            given = {place: info for place, info in enumerate(own_infos) if info}
+            infos = merge([gather(given)], len(rows))
         at = np.array(rows, dtype=np.int64)
         # Indexed twice, because one index for both takes three times as long.
         rewards = buffers.rewards[slot][at]
         terminations = buffers.terminations[slot][at]
         truncations = buffers.truncations[slot][at]
-        if queue.fresh and not queue.fresh.isdisjoint(rows):
+        fresh = [place for place, row in enumerate(rows) if state[row] & FRESH]
+        if fresh:
             # A reset does not write rewards and flags, so that those of the last step stay for a
             # rollout.
-            fresh = [place for place, row in enumerate(rows) if row in queue.fresh]
             rewards[fresh] = 0.0
             terminations[fresh] = truncations[fresh] = False
         if buffers.infos:
             buffers.infos[slot].gather(infos, at)
         ended = terminations | truncations
-        session.finished[at] = ended
+        table.note_ends(at, ended)
         if self._are_agents:
-            session.note_agents(at, infos)
+            table.note_agents(at, infos)
         if self._mode is _SAME_STEP and ended.any():
             buffers.add_finals(infos, at, ended)
         observations = buffers.observations[slot].read(copy=True, at=at)
-        return Transition(observations, rewards, terminations, truncations, infos, at)
+        transition = Transition(observations, rewards, terminations, truncations, infos, at)
+        transition.row_infos = own_infos
+        return transition

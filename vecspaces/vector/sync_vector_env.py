@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
-    """Steps environments in the caller's process: one after the other, or in threads.
+    """Steps environments in the caller's process, one after the other.
 
-    Use it for debugging and for a few very cheap environments, or with `concurrent_envs` for
-    environments that wait or release Python's global interpreter lock.
+    Use it for debugging and for a few very cheap environments.
 
     Args:
         env_fns: Factories of environments; each is called once. A factory may return a vector env,
@@ -37,8 +36,6 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         validate: Whether values are checked; see `AsyncVectorEnv`.
         info_space: A Dict with the keys of infos that are checked, and stored like observations;
             see `AsyncVectorEnv`.
-        concurrent_envs: How many environments may step at the same time, each in its thread: number
-            i in thread i modulo `concurrent_envs`. 1: all in the calling thread.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -53,7 +50,6 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
     """
 
     _backend: InlineBackend
-    _left_open = "; their threads go on, and end with this process"
 
     def __init__(
         self,
@@ -67,24 +63,16 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         stats: bool = False,
         validate: bool = False,
         info_space: Any = None,
-        concurrent_envs: int = 1,
     ) -> None:
         arguments = locals()  # named as in `Settings`
         self.env_fns = list_factories(env_fns)
         settings = Settings.of(len(self.env_fns), arguments)
-        backend = InlineBackend(
-            self.env_fns, settings.autoreset_mode, settings.validate, settings.concurrent_envs
-        )
+        backend = InlineBackend(self.env_fns, settings.autoreset_mode, settings.validate)
         super().__init__(backend, settings)
 
     def __getstate__(self) -> dict[str, Any]:
         if self.closed:
             raise ClosedEnvironmentError(f"{self} is closed: there is nothing to copy or pickle")
-        if self._settings.concurrent_envs > 1:
-            raise TypeError(
-                f"{self} cannot be copied or pickled, since its environments live in threads: use "
-                "concurrent_envs=1, or make another one from its env_fns"
-            )
         return vars(self)
 
     @property

@@ -16,9 +16,9 @@ from tests.vector.bounds import kill
 from vecspaces.errors import InvalidActionError, NoAsyncCallError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.backends.process.channel import Poller
+from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.exchange import stats as stats_module
 from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE, Stats, Timings, summarise
-from vecspaces.vector.session.session import Session
 
 
 class Clock:
@@ -41,7 +41,7 @@ def summarised(environments: Any, worker: Any) -> Stats:
     """The statistics of one worker that was never replaced."""
     none, nothing = np.zeros((1, 2), int), np.zeros(len(environments), int)
     slices = (range(len(environments)),)
-    return summarise(environments, worker, slices, none, None, none[:, 0], nothing)
+    return summarise(environments, worker, slices, None, none[:, 0], nothing)
 
 
 class Counted:
@@ -223,13 +223,13 @@ def test_a_worker_that_died_is_found_in_stats() -> None:
 
 def test_the_callers_time_is_divided(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     Slow.clock = clock
-    begin = Session.begin_step
+    begin = Engine.issue_step
 
-    def begin_slowly(session: Session, *arguments: Any) -> None:
+    def begin_slowly(engine: Engine, *arguments: Any) -> None:
         clock.now += 1_000_000
-        begin(session, *arguments)
+        begin(engine, *arguments)
 
-    monkeypatch.setattr(Session, "begin_step", begin_slowly)
+    monkeypatch.setattr(Engine, "issue_step", begin_slowly)
     with SyncVectorEnv([partial(Slow, 0, length=99)] * 2, stats=True) as envs:
         clock.now += 99_000_000
         envs.reset(seed=0)

@@ -77,7 +77,7 @@ LEGAL: dict[str, set[str]] = {
     "overdue step": {"reset_async", "step_wait"},
     "overdue call": {"reset_async", "call_wait"},
     "interrupted step": {"reset_async", "step_wait"},
-    "new": {"reset_async", "call_async"},
+    "new": {"reset_async", "call_async", "send_reset"},
     "call before the first reset": {"call_wait"},
     "overdue call before the first reset": {"reset_async", "call_wait"},
 }

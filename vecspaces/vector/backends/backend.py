@@ -1,20 +1,18 @@
-"""Backend: what every backend does, and whose reply it was that cannot be pickled."""
+"""Interface of a backend; errors for replies that cannot be pickled."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import io
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import cloudpickle
-import numpy as np
-import numpy.typing as npt
 
 from vecspaces.errors import InvalidInfoError, StepTimeoutError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import Failure, Message, whereabouts
 from vecspaces.vector.exchange.infos import gather, split, to_plain
-from vecspaces.vector.exchange.messages import Op, Reply, Written
+from vecspaces.vector.exchange.messages import Op, Reply, Restart, Written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import CallerClock
 from vecspaces.vector.group.building import GroupDescription
@@ -28,13 +26,17 @@ PATIENCE = 0.2
 
 
 class Backend(Protocol):
-    """The place where groups run.
+    """The place where groups run, and how commands reach them.
+
+    It knows nothing of steps and episodes. After an interrupt in one of its methods other than
+    `wait`, the workers in `unknown` must be replaced.
 
     Attributes:
         slices: The rows of each worker, known once opened.
         buffers: The caller's view of the rows, bound once opened.
-        replies: The replies of workers, oldest first; the session removes each after it was
-            processed.
+        open_tickets: The numbers of commands whose replies are still wanted.
+        unknown: The workers that may have received, or sent, a part of a message.
+        builds_again: Whether `start` builds the environments of a worker again.
         hang_advice: The advice of errors if environments hang before their first step.
         reset_advice: The advice of errors for environments that are late.
         clock: Divides the caller's time; the backend notes waits; None without `stats`.
@@ -42,89 +44,96 @@ class Backend(Protocol):
 
     slices: list[range]
     buffers: Buffers
-    replies: deque[Reply]
+    open_tickets: Container[int] = ()
+    builds_again: bool = True
     hang_advice: str = ""
     reset_advice: str = "call reset() (which kills and builds them again), "
     clock: CallerClock | None = None
 
+    @property
+    def unknown(self) -> Iterable[int]:
+        """The workers that may have received, or sent, a part of a message."""
+
     def open(self, plan: Planner, timeout: float) -> None:
         """Build every environment, call `plan` with one description per worker, bind the rows."""
 
-    def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
+    def start(self, worker: int, restart: Restart | None) -> None:
+        """Start a worker in place of another, without waiting; it replies with `BOUND`.
+
+        `restart` says how its episodes begin; None: a reset of all rows follows. It can be repeated
+        if it fails.
+        """
+
+    def issue(self, op: Op, slot: int, number: int, payloads: Mapping[int, Any]) -> None:
         """Send a command to the workers that `payloads` has arguments for, without waiting.
 
-        If a payload cannot be pickled, `CannotSend` is raised, and no worker has received anything;
-        after any other exception, some workers may have received it. `BUILD` replaces workers by
-        new ones, and can be repeated if it fails; its payload is a `Restart`, or None if a reset of
-        all rows follows.
+        If a payload cannot be pickled, `CannotSend` is raised, and no worker has received anything.
 
         Args:
             op: The command.
             slot: The slot of the ring to write.
-            seq: The number that the replies will have.
+            number: The number of its ticket, which the replies will have.
             payloads: The arguments for each worker concerned; None for none.
         """
 
-    def collect(self, timeout: float | None) -> deque[Reply]:
-        """Wait until something came, for `Deadline.left` at most, and return `replies`.
+    def wait(self, timeout: float | None) -> Any:
+        """Wait until something came, for `Deadline.left` at most; return what to `read`.
 
-        It may return early, without a reply, when part of a message came, and when the time is
-        over.
+        It changes nothing, so it can be repeated after an interrupt.
         """
 
+    def read(self, came: Any) -> Iterable[Reply]:
+        """Return the replies among what `wait` returned; there may be none, or part of one."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there is something to read, or `ring` says so.
+
+        Raises:
+            io.UnsupportedOperation: There is no such descriptor.
+        """
+        raise io.UnsupportedOperation(
+            f"{type(self).__name__} has no descriptor that can be watched: wait in a thread"
+        )
+
+    def ring(self, rings: bool) -> None:
+        """Note whether rows wait to be received, for `fileno`."""
+        return
+
+    def interrupted_rows(self) -> Sequence[int]:
+        """Return the environments of this process whose call was interrupted."""
+        return ()
+
     def running(self, worker: int) -> list[int]:
-        """Return the environments that a worker is busy with, in the order in which they began."""
-        busy, rows = self.buffers.busy, self.slices[worker]
-        if busy is None:
-            row = int(self.buffers.progress[worker])
-            return [row] if row in rows else []
-        found = [(since, row) for row, (thread, since) in _words(busy, rows) if thread > 0]
-        return [row for _, row in sorted(found)]
+        """Return the environment that a worker is busy with, if there is one."""
+        row = int(self.buffers.progress[worker])
+        return [row] if row in self.slices[worker] else []
 
     def unfinished(self, worker: int) -> Sequence[int]:
         """Return the environments that a worker has not finished in a command to all."""
-        busy, rows = self.buffers.busy, self.slices[worker]
-        if busy is not None:
-            return [row for row, (thread, _) in _words(busy, rows) if thread] or rows
-        row = int(self.buffers.progress[worker])
+        row, rows = int(self.buffers.progress[worker]), self.slices[worker]
         return range(row, rows.stop) if row in rows else rows
 
     def locate(self, worker: int) -> Place:
-        """Return the environment that a worker is busy with, and its position.
-
-        If there are several, it is the one that began first.
-        """
+        """Return the environment that a worker is busy with, and its position."""
         running = self.running(worker)
         if not running:
             return Place(self.slices[worker])
         return self.buffers.positions.place(worker, running[0])
 
-    def places(self, worker: int) -> list[Place]:
-        """Return all environments that a worker is busy with, and their positions."""
-        return [self.locate(worker)]
+    def is_answering(self, worker: int) -> bool:
+        """Whether a part of a worker's reply has come: only its transfer is slow."""
+        return False
 
-    def stack(
-        self,
-        worker: int,
-        patience: float = PATIENCE,
-        row: int | None = None,
-    ) -> str | None:
-        """Return the Python frames of an environment that a worker is busy with, innermost last.
+    def stack(self, worker: int, patience: float = PATIENCE) -> str | None:
+        """Return the Python frames of the environment that a worker is busy with, innermost last.
 
-        The environment is `row`, or that of `locate`. None if the frames are unknown, or the worker
-        does not answer within `patience` seconds.
+        None if the worker does not answer within `patience` seconds.
         """
         return None
 
-    def find(
-        self,
-        worker: int,
-        patience: float = PATIENCE,
-        row: int | None = None,
-    ) -> tuple[Message | str, str | None]:
-        """Return the position of the environment `row`, or of `locate`, as text, and its stack."""
-        stack = self.stack(worker, patience, row)
-        place = self.locate(worker) if row is None else self.buffers.positions.place(worker, row)
+    def find(self, worker: int, patience: float = PATIENCE) -> tuple[Message | str, str | None]:
+        """Return the position of the environment of `locate`, as text, and its stack."""
+        stack, place = self.stack(worker, patience), self.locate(worker)
         return whereabouts(place.env_ids, place.text, stack), stack
 
     def give_up_building(self, worker: int, limit: float) -> StepTimeoutError:
@@ -134,30 +143,21 @@ class Backend(Protocol):
         text = "{:envs} were not built again within start_timeout ({} s): reset() tries again{}"
         return StepTimeoutError(Message(text, rows, f"{limit:g}", where), rows, stack=stack)
 
-    def memory(self, worker: int) -> int | None:
-        """Return a worker's own proportional memory, in bytes; None if it cannot be read."""
-        return None
-
     def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
         """Let workers close their environments and end; return errors, as `close` does.
 
-        Replies of other workers are collected later. The call can be repeated.
+        Replies of other workers are read later.
         """
         return []
 
     def end(self, worker: int) -> None:
-        """End a worker that cannot be used any more, at once; `BUILD` replaces it."""
+        """End a worker that cannot be used any more, at once; `start` replaces it."""
 
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
         """End every worker, and return the errors in closing their environments.
 
         `terminate`: without the close command.
         """
-
-
-def _words(busy: npt.NDArray[np.int64], rows: range) -> Iterable[tuple[int, list[int]]]:
-    """Return rows, each with the thread that is busy with it, and since when."""
-    return enumerate(busy[rows.start : rows.stop].tolist(), rows.start)
 
 
 def pack_result(

@@ -7,13 +7,11 @@ import pickle
 import time
 import warnings
 from abc import abstractmethod
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.vector.backends.backend import Backend, Planner
-from vecspaces.vector.backends.bounded_wait import wait_once
 from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
@@ -30,17 +28,18 @@ _BUILT, _DONE, _PART = Op.BUILT, Op.DONE, Op.PART
 class RemoteBackend(Backend):
     """The base of processes and actors; a subclass is the transport to them."""
 
-    def __init__(self, setups: Sequence[WorkerSetup], slow_warning: float | None) -> None:
+    def __init__(
+        self,
+        setups: Sequence[WorkerSetup],
+        slow_warning: float | None,
+    ) -> None:
         self._setups = list(setups)
         self._slow_warning = slow_warning
         self._descriptions: list[GroupDescription] = []
         # Pickled once, for every worker, also for those that replace others.
         self._packed_plan = b""
-        # The number of the last command that writes rows; rows of older ones are dropped.
-        self._seq = 0
         self._has_workers = False
         self._start_timeout = math.inf
-        self.replies = deque()
         # The time limit of workers that were asked to close, those that have not answered, and the
         # errors of the others.
         self._closing: Deadline | None = None
@@ -104,48 +103,43 @@ class RemoteBackend(Backend):
 
     def _await_all(self, wanted: Op, deadline: Deadline, limit: float) -> list[Any]:
         """Wait until every worker has built its environments, or bound its rows."""
-        came: dict[int, Any] = {}
+        payloads: dict[int, Any] = {}
         late = set(range(len(self._setups)))
         slow, began = SlowWatch(self._slow_warning, self), time.monotonic()
-
-        def give_up() -> None:
-            if late:
-                raise self._not_built(sorted(late), limit)
-
-        def take_in(replies: deque[Reply]) -> None:
-            for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
-                if op is Op.FAILED:
-                    payload.throw()
-                elif op is Op.DIED:
-                    raise payload.error or self._died_in_build(worker, payload)
-                elif op is wanted:
-                    came[worker] = payload
-                    late.discard(worker)
-            replies.clear()
-
         try:
             while late:
-                bounds = [(deadline, give_up)]
-                wait_once(self, slow, bounds, take_in, lambda: (late, 0, "building"))
+                came = self.wait(slow.shorten(deadline.left))
+                if not came:
+                    slow.look(late, lambda _: 0, "building")
+                replies = self.read(came) if came else []
+                for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
+                    if op is Op.FAILED:
+                        payload.throw()
+                    elif op is Op.DIED:
+                        raise payload.error or self._died_in_build(worker, payload)
+                    elif op is wanted:
+                        payloads[worker] = payload
+                        late.discard(worker)
+                if late and deadline.passed:
+                    raise self._not_built(sorted(late), limit)
         except KeyboardInterrupt as error:
             if late:
                 ids = self._factories(sorted(late))
                 error.add_note(waited("building", began, ids, self.find(min(late))[0]))
             raise
-        return [came[worker] for worker in range(len(self._setups))]
+        return [payloads[worker] for worker in range(len(self._setups))]
 
     def _died_in_build(self, worker: int, death: Death) -> WorkerDiedError:
         """Make the error for a worker that died before its environments were built."""
         factories = self._setups[worker].factories
         return died(worker, factories, "build", death, -1, "the error above says more")
 
-    def _replace_all(self, restarts: Mapping[int, Restart | None]) -> None:
-        """Start workers in place of others; can be repeated if it fails."""
-        for worker, restart in restarts.items():
-            self.end(worker)
-            self._setups[worker] = self._setups[worker].respawned()
-            self._start(worker)
-            self._bind(worker, restart)
+    def start(self, worker: int, restart: Restart | None) -> None:
+        """Start a worker in place of another; can be repeated if it fails."""
+        self.end(worker)
+        self._setups[worker] = self._setups[worker].respawned()
+        self._start(worker)
+        self._bind(worker, restart)
 
     # ------------------------------------------------------------------ replies
 
@@ -196,7 +190,7 @@ class RemoteBackend(Backend):
         self, slot: int, seq: int, infos: Sequence[Any], spilled: Any, exported: Any
     ) -> list[Part]:
         """Write values that were not sent by shared memory into the rows, and return the infos."""
-        if seq == self._seq:
+        if seq in self.open_tickets:
             if spilled is not None:
                 self.buffers.put_spilled(slot, spilled)
             if exported is not None:
@@ -230,9 +224,9 @@ class RemoteBackend(Backend):
     def have_closed(self, timeout: float | None = 0.0) -> bool:
         """Process the answers of workers, and return whether all have answered."""
         if self._unanswered:
-            for reply in list(self.collect(timeout)):
-                self._note_closed(reply, self._unanswered, self._wrong)
-            self.replies.clear()
+            came = self.wait(timeout)
+            if came:
+                self.read(came)
         return not self._unanswered
 
     def _note_closed(self, reply: Reply, unanswered: set[int], wrong: list[Reply]) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from vecspaces.errors import SlowEnvironmentWarning
@@ -29,8 +29,7 @@ class SlowWatch:
     Attributes:
         interval: The time between two checks, in seconds; None: no checks.
         due: The time of the next check, by `time.monotonic`.
-        seen: By worker and environment, the position and since when the worker is busy with it;
-            dropped when the environment has answered.
+        seen: By worker, the position of its environment, and since when the worker is busy with it.
     """
 
     def __init__(self, seconds: float | None, backend: Backend) -> None:
@@ -39,7 +38,7 @@ class SlowWatch:
         self._backend = backend
         self.interval = None if never else min(self._seconds / _LOOKS, _LONGEST_SECONDS)
         self.due = math.inf if never else 0.0
-        self.seen: dict[int, dict[int, tuple[object, float]]] = {}
+        self.seen: dict[int, tuple[object, float]] = {}
         self._warned: dict[tuple[int, ...], object] = {}
 
     def shorten(self, seconds: float | None) -> float | None:
@@ -48,34 +47,30 @@ class SlowWatch:
             return self.interval if seconds is None else seconds
         return min(seconds, self.interval)
 
-    def note_answer(self, worker: int, rows: Sequence[int]) -> None:
-        """Note that environments have answered; for those in threads, others may still be busy."""
-        seen = self.seen.get(worker)
-        if not seen:
-            return
-        if self._backend.buffers.busy is None:
-            seen.clear()
-        for row in rows:
-            seen.pop(row, None)
+    def note_answer(self, worker: int) -> None:
+        """Note that environments of a worker have answered."""
+        self.seen.pop(worker, None)
 
-    def look(self, workers: Iterable[int], call: int, verb: str) -> None:
-        """Check workers that are busy with the command number `call`; warn of slow environments."""
+    def look(self, workers: Iterable[int], number_of: Callable[[int], int], verb: str) -> None:
+        """Check busy workers, and warn of slow environments.
+
+        `number_of` returns the number of the command that an environment was sent.
+        """
         if self.interval is None:
             return
         now = time.monotonic()
         self.due = now + self.interval
         for worker in sorted(workers):
-            before, seen = self.seen.get(worker, {}), dict[int, tuple[object, float]]()
-            places = self._backend.places(worker)
-            for place in places:
-                known, since = before.get(place.env_ids[0], (None, now))
-                is_same = known == (call, *place)
-                seen[place.env_ids[0]] = (call, *place), since if is_same else now
-            self.seen[worker] = seen
-            for place in places:
-                seconds = now - seen[place.env_ids[0]][1]
-                if seconds >= self._seconds:
-                    self._warn(worker, place, call, verb, seconds)
+            if self._backend.is_answering(worker):
+                continue
+            place = self._backend.locate(worker)
+            number = number_of(place.env_ids[0])
+            known, since = self.seen.get(worker, (None, now))
+            if known != (number, *place):
+                since = now
+            self.seen[worker] = (number, *place), since
+            if now - since >= self._seconds:
+                self._warn(worker, place, number, verb, now - since)
 
     def _warn(self, worker: int, place: Place, call: int, verb: str, seconds: float) -> None:
         """Warn of a slow environment, once per episode."""
@@ -85,7 +80,7 @@ class SlowWatch:
             return
         # Before the warning, which may be an error, after which the caller waits again.
         self._warned[ids] = episode
-        stack = self._backend.stack(worker, row=place.env_ids[0])
+        stack = self._backend.stack(worker)
         frame, level = sys._getframe(), 1
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
             frame, level = frame.f_back, level + 1

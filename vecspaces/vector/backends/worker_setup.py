@@ -21,7 +21,6 @@ from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.env_group import EnvGroup
-from vecspaces.vector.group.threaded_group import ThreadedGroup
 from vecspaces.vector.utils import CloudpickleWrapper
 
 
@@ -35,7 +34,6 @@ class WorkerSetup:
         entropy: The seed of the global generators: the caller's state, the index, the generation.
         registrations: The caller's Gymnasium ids.
         spins: Whether it polls before it sleeps: no process of this vector env needs its core.
-        concurrent_envs: How many of its environments step at the same time.
         surroundings: The caller's environment variables and paths; None on another machine.
     """
 
@@ -50,7 +48,6 @@ class WorkerSetup:
     spins: bool
     validate: bool
     surroundings: Surroundings | None
-    concurrent_envs: int = 1
 
     @property
     def factories(self) -> range:
@@ -67,27 +64,13 @@ class WorkerSetup:
         _limit_threads(self.threads)
         _seed_globals(self.entropy)
         unpack_registrations(self.registrations)
-        return make_group(
+        return EnvGroup(
             self.env_fns(),
             self.autoreset_mode,
             self.first,
-            self.concurrent_envs,
             validate=self.validate,
             note_building=note_building,
         )
-
-
-def make_group(
-    env_fns: list[Callable[[], Any]],
-    autoreset_mode: AutoresetMode,
-    first: int,
-    concurrent_envs: int,
-    **options: Any,
-) -> EnvGroup:
-    """Make the group of a worker, in threads if environments are to step at the same time."""
-    if concurrent_envs == 1:
-        return EnvGroup(env_fns, autoreset_mode, first, **options)
-    return ThreadedGroup(env_fns, autoreset_mode, first, concurrent_envs=concurrent_envs, **options)
 
 
 def cut(total: int, parts: int) -> list[range]:
@@ -109,7 +92,6 @@ def plan_workers(
     by_value: bool,
     validate: bool = False,
     surroundings: Surroundings | None = None,
-    concurrent_envs: int = 1,
 ) -> list[WorkerSetup]:
     """Divide the factories into slices, one per worker; `by_value`: for a new interpreter."""
     # The state is only read, so that the caller's own random numbers do not change.
@@ -131,7 +113,6 @@ def plan_workers(
             num_workers <= cores and index + 1 < cores,
             validate,
             surroundings,
-            concurrent_envs,
         )
         for index, part in enumerate(cut(len(env_fns), num_workers))
     ]

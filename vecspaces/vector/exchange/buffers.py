@@ -49,7 +49,6 @@ class BufferPlan:
         num_workers: int = 1,
         stats: bool = False,
         info_space: Dict[Any] | None = None,
-        has_threads: bool = False,
     ) -> BufferPlan:
         """Lay out the rows of `num_envs` environments."""
         compile_layout = partial(Layout.compile, n=num_envs, variable_capacity=variable_capacity)
@@ -77,8 +76,6 @@ class BufferPlan:
         place("terminations", "?", slots, num_envs)
         place("truncations", "?", slots, num_envs)
         place("progress", "i8", num_workers)  # the row that a worker is busy with, or -1
-        if has_threads:  # the thread that is busy with a row, or 0, and since when
-            place("busy", "i8", num_envs, 2)
         place("steps", "i8", num_workers)
         place("positions", "i8", num_envs, *POSITION_SHAPE)
         if stats:
@@ -139,8 +136,6 @@ class Buffers:
         self.terminations: npt.NDArray[np.bool_] = views["terminations"]
         self.truncations: npt.NDArray[np.bool_] = views["truncations"]
         self.progress: npt.NDArray[np.int64] = views["progress"]
-        #: By row, if environments step at the same time: replaces `progress`.
-        self.busy: npt.NDArray[np.int64] | None = views.get("busy")
         self.positions = Positions(views["steps"], views["positions"])
         # The counters of `stats()`, per environment and per worker; None without `stats`.
         self.counters: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None

@@ -98,7 +98,6 @@ class Death(NamedTuple):
     cause: Exception | None = None  # the error of the cluster
     stack: str | None = None  # the frames that a crash left, the innermost last
     error: WorkerDiedError | None = None  # the error of an actor's vector env about its process
-    crashed: int | None = None  # the environment whose thread crashed, if it has one
 
 
 _USUAL_CAUSES = {
@@ -310,6 +309,13 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
 
     def __str__(self) -> str:
         return f"\n{self.message}"
+
+    def caught(self) -> Exception:
+        """Return the exception that `throw` raises."""
+        try:
+            self.throw()
+        except Exception as error:
+            return error
 
     def throw(self) -> NoReturn:
         """Raise the environment's exception, with this failure as its cause.

@@ -30,8 +30,6 @@ class Op(IntEnum):
     SET_ATTR = 7
     STATS = 8
     CLOSE = 9
-    REBUILD = 10
-    GIVE_UP = 11
     # worker to caller
     BUILT = 16
     BOUND = 17
@@ -81,11 +79,42 @@ Starts = Mapping[int, tuple["int | None", "Mapping[str, Any] | None"]]
 
 
 class Restart(NamedTuple):
-    """How the rows of a worker that replaces another one continue."""
+    """The rows whose episodes were lost with a worker, which the next step of each reports."""
 
-    starts: Starts  # with these seeds, unless a reset gives others; the options are of autoresets
-    #: Whether episodes were lost, which the next step reports; otherwise it begins an episode.
-    reports: bool
+    starts: Starts  # the seeds, unless a reset gives others; the options are of autoresets
+
+
+class ResetRows(NamedTuple):
+    """The arguments of `RESET`."""
+
+    rows: Sequence[int]
+    seeds: Sequence[int | None]
+    options: Sequence[Mapping[str, Any] | None]
+    keep_options: bool  # for autoresets
+    broken: Sequence[int]  # rows whose environments are built again first
+
+
+class StepRows(NamedTuple):
+    """The arguments of `STEP_ROWS`."""
+
+    rows: Sequence[int]
+    starts: Starts  # rows that begin an episode instead of taking an action
+    broken: Sequence[int]  # rows of `starts` whose environments are built again first
+    share: int  # how many rows of a worker the caller waits for
+
+
+class CallRows(NamedTuple):
+    """The arguments of `CALL`."""
+
+    call: tuple[Any, tuple[Any, ...], Mapping[str, Any]]  # name or function, and its arguments
+    rows: Sequence[int]
+
+
+class SetAttr(NamedTuple):
+    """The arguments of `SET_ATTR`."""
+
+    name: str
+    values: Mapping[int, Any]  # by row
 
 
 # Faster than the constructor of a named tuple, which is a Python function.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock, get_ident
 from time import perf_counter_ns
 from typing import Any
 
@@ -166,82 +165,6 @@ class CallerClock:
         return outside / total, computing / total, waiting / total
 
 
-class ThreadTimings(Timings):
-    """The timings of environments in threads: a worker is busy while one of them steps."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._lock = Lock()
-        self._running: dict[int, int] = {}  # by thread, since when
-        self._since = self._busy = 0
-        self._ended: list[tuple[int, int, int]] = []  # row, nanoseconds, and those of its reset
-
-    def begin(self) -> None:
-        """Note that a step begins; called in the environment's thread, like `end`."""
-        with self._lock:
-            now = perf_counter_ns()
-            if self._began is None:
-                self._began = now
-            if not self._running:
-                self._since = now
-            self._running[get_ident()] = now
-
-    def end(self, row: int, reset_time: int, counts: bool) -> None:
-        """Note that a step ended, with the time of its reset or -1; a failed one is not counted."""
-        with self._lock:
-            now = perf_counter_ns()
-            began = self._running.pop(get_ident())
-            if not self._running:
-                self._busy += now - self._since
-            if counts:
-                self._ended.append((row, now - began, reset_time))
-            is_full = len(self._ended) > _FLUSH
-        if is_full:
-            self.flush()
-
-    def flush(self) -> None:
-        """Count what was gathered."""
-        with self._lock:
-            if not self._ended:
-                return
-            ended, self._ended = self._ended, []
-            now = perf_counter_ns()
-            if self._running:
-                self._busy, self._since = self._busy + now - self._since, now
-            busy, self._busy = self._busy, 0
-        rows, took, _ = np.array(ended, dtype=np.int64).T
-        resets = [(row, time, i) for i, (row, _, time) in enumerate(ended) if time >= 0]
-        self._add(rows, took, resets, busy)
-
-
-class EnvTimings:
-    """The timings of one environment, which adds them to those of all in its process."""
-
-    def __init__(self, whole: ThreadTimings, row: int) -> None:
-        self._whole, self._row, self._reset_time = whole, row, -1
-
-    def start(self) -> None:
-        """Begin a step, in which there is one environment to time."""
-        self._reset_time = -1
-        self._whole.begin()
-
-    def reset(self, row: int, nanoseconds: int) -> None:
-        """Note the time of a reset inside a step."""
-        self._reset_time = nanoseconds
-
-    def finish(self, rows: RowIndices | None) -> None:
-        """End the step."""
-        self._whole.end(self._row, self._reset_time, True)
-
-    def abandon(self) -> None:
-        """End a step that failed, which does not count."""
-        self._whole.end(self._row, -1, False)
-
-    def flush(self) -> None:
-        """Count what was gathered."""
-        self._whole.flush()
-
-
 @dataclass(frozen=True)
 class Stats:
     """What `VectorEnv.stats()` returns; times in seconds, one entry per environment or worker.
@@ -253,12 +176,9 @@ class Stats:
         step_max: The longest step.
         resets: Autoresets of each environment.
         reset_mean: Mean time of an autoreset.
-        busy_seconds: The time in which the environments of each worker stepped or reset; with
-            `concurrent_envs`, in which at least one of them did.
+        busy_seconds: The time in which the environments of each worker stepped or reset.
         worker_busy: The same as a share of the time since the worker's first step.
         worker_envs: The environments of each worker.
-        recycled_after: How often each worker was replaced because of `recycle_after`.
-        recycled_memory: How often each worker was replaced because of `recycle_memory`.
         caller_outside: Share of the caller's time since the first reset that was spent outside of
             the vector env: in the policy, in wrappers, in the rest of the program.
         caller_computing: Share of this time in which the vector env computed in the caller.
@@ -277,8 +197,6 @@ class Stats:
     busy_seconds: npt.NDArray[np.float64]
     worker_busy: npt.NDArray[np.float64]
     worker_envs: tuple[range, ...]
-    recycled_after: npt.NDArray[np.int64]
-    recycled_memory: npt.NDArray[np.int64]
     caller_outside: float
     caller_computing: float
     caller_waiting: float
@@ -319,7 +237,6 @@ def summarise(
     environments: Times,
     workers: Times,
     slices: tuple[range, ...],
-    recycled: Times,
     clock: CallerClock | None,
     restarts: Times,
     lost_episodes: Times,
@@ -329,7 +246,6 @@ def summarise(
     seconds = environments.astype(np.float64) * 1e-9
     means = seconds[:, :, _TOTAL] / np.maximum(counts, 1)
     busy, elapsed = workers.T
-    after, memory = recycled.T.copy()
     return Stats(
         counts[:, _STEPS].copy(),
         means[:, _STEPS],
@@ -339,8 +255,6 @@ def summarise(
         busy * 1e-9,
         np.clip(busy / np.maximum(elapsed, 1), 0.0, 1.0),
         slices,
-        after,
-        memory,
         *(clock or CallerClock()).shares(),
         restarts.copy(),
         lost_episodes.copy(),

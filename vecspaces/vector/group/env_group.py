@@ -11,7 +11,7 @@ import dataclasses
 import gc
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure
 from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.exchange.messages import Op, Restart, Starts, Written, make_written
-from vecspaces.vector.exchange.stats import EnvTimings, Timings
+from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import (
     Builder,
@@ -49,8 +49,6 @@ class EnvGroup:
     vector env. `note_building` is called with the index of each factory before the factory, and
     with -1 at the end.
     """
-
-    _Timings: ClassVar[type[Timings]] = Timings
 
     def __init__(
         self,
@@ -131,9 +129,9 @@ class EnvGroup:
         self._place(low)
         self._buffers, self._worker = buffers, worker
         views = self._make_views()
-        self._progress[0] = -1
+        self._leave()
         for member in self._members:
-            member.bind(views, restart or Restart({}, False))
+            member.bind(views, restart or Restart({}))
 
     def _make_views(self) -> Views:
         """Make views of this group's rows."""
@@ -147,7 +145,7 @@ class EnvGroup:
         )
         return Views(buffers, worker, self._progress, self._timings)
 
-    def _make_timings(self) -> Timings | EnvTimings | None:
+    def _make_timings(self) -> Timings | None:
         """Make the object that times steps; None without `stats`."""
         counters = self._buffers.counters
         if counters is None:
@@ -156,7 +154,7 @@ class EnvGroup:
         for member in self._members:
             for rows in member.whole(member.rows):
                 widths[rows[0]] = len(rows)
-        return self._Timings(
+        return Timings(
             counters[0],
             counters[1][self._worker],
             self._mode is AutoresetMode.NEXT_STEP,
@@ -181,14 +179,13 @@ class EnvGroup:
     def execute(self, op: Op, slot: int, payload: Any) -> Any:
         """Execute a command, in every backend; raise `Failure`.
 
-        It returns `Written` for steps and resets, the results by row for `CALL` and `REBUILD`, the
-        counters for `STATS` if no memory is shared, otherwise None.
+        It returns `Written` for steps and resets, the results by row for `CALL`, the counters for
+        `STATS` if no memory is shared, otherwise None.
         """
         if op is _STEP:
             return self.step(slot)
         if op is _STEP_ROWS:
-            *begins, _ = payload
-            rows, _, failures = self.begin(*begins)
+            rows, _, failures = self.begin(payload.rows, payload.starts, payload.broken)
             written = self.step(slot, rows) if rows else Written([], [])
             if failures:
                 written = written._replace(failures=[*failures, *written.failures])
@@ -199,8 +196,6 @@ class EnvGroup:
             return self.call(*payload)
         if op is Op.SET_ATTR:
             return self.set_attr(*payload)
-        if op is Op.REBUILD:
-            return self.rebuild(payload)
         if op is Op.STATS:
             return self.flush_timings()
         raise ValueError(f"{op!r} is no command for a group")
@@ -230,7 +225,7 @@ class EnvGroup:
                 if chosen:
                     parts.append(member.reset(slot, chosen, keep_options))
         finally:
-            self._progress[0] = -1
+            self._leave()
         return Written(rows, [part for part in parts if part])
 
     def begin(self, rows: Sequence[int], starts: Starts, broken: Iterable[int]) -> Written:
@@ -274,7 +269,7 @@ class EnvGroup:
                 timings.abandon()
             raise
         finally:
-            self._progress[0] = -1
+            self._leave()
         if failures:
             self._failed.update(row for failed, _ in failures for row in failed)
             if timings is not None:
@@ -329,49 +324,40 @@ class EnvGroup:
         Those are the `broken` ones, and the rows among `begun` that failed in a stream: the caller
         may have sent the reset before it received the failure.
         """
-        rebuilt = self._build_chosen(self._failed.intersection(begun).union(broken))
-        return [(rows, failure) for rows, failure in rebuilt if failure is not None]
-
-    def rebuild(self, rows: Sequence[int]) -> dict[int, Failure | None]:
-        """Build the environments of some rows again; return the failures by row."""
-        rebuilt = self._build_chosen({*rows})
-        return {row: failure for together, failure in rebuilt for row in together}
-
-    def _build_chosen(self, chosen: set[int]) -> list[tuple[list[int], Failure | None]]:
-        """Build the environments of some rows again; return the rows of each, and its failure."""
-        rebuilt: list[tuple[list[int], Failure | None]] = []
-        at = 0
+        wanted, failures = self._failed.intersection(begun).union(broken), Failures()
+        number = 0  # of the factory
         try:
-            for member in self._members if chosen else ():
-                for number, rows in enumerate(member.whole(member.rows)):
-                    if not chosen.isdisjoint(rows):
-                        rebuilt.append((rows, self._build_again(at, member, number, rows)))
-                    at += 1
+            for member in self._members if wanted else ():
+                for place, rows in enumerate(member.whole(member.rows)):
+                    if not wanted.isdisjoint(rows):
+                        failure = self._build_again(number, member, place, rows)
+                        if failure is not None:
+                            failures.append((rows, failure))
+                    number += 1
         finally:
-            self._progress[0] = -1
-        return rebuilt
+            self._leave()
+        return failures
 
-    def _build_again(self, at: int, member: Member, number: int, rows: list[int]) -> Failure | None:
-        """Close an environment, then build it again: there may be no memory for two.
-
-        An exception of `close` would hide the error that broke the environment.
-        """
+    def _build_again(
+        self, number: int, member: Member, place: int, rows: list[int]
+    ) -> Failure | None:
+        """Close an environment, then build it again: there may be no memory for two."""
         self._progress[0] = rows[0]
         self._failed.update(rows)  # until it is built, even if an interrupt comes
-        former = member.built[number]
-        close_all([former], rows[0])
+        former = member.built[place]
+        close_all([former], rows[0])  # its error would hide the first one
         former = dataclasses.replace(former, env=None)
-        member.replace(number, former)
+        member.replace(place, former)
         gc.collect()
         try:
-            index = self._first + at
-            built = self._build(self._env_fns[at], index)
+            index = self._first + number
+            built = self._builder.check(self._env_fns[number](), index)
             self._check_new(built.env, index)
             change = built.change_since(former)
             if change is not None:
                 close_all([built], rows[0])
                 raise RuntimeError(change)
-            member.replace(number, built)
+            member.replace(place, built)
             self._failed.difference_update(rows)
         except BaseException as error:
             if not is_own(error):
@@ -379,9 +365,9 @@ class EnvGroup:
             return failed(error, rows, "build")
         return None
 
-    def _build(self, env_fn: Callable[[], Any], number: int) -> Built:
-        """Call a factory, whose former environment is closed."""
-        return self._builder.check(env_fn(), number)
+    def _leave(self) -> None:
+        """Note that no environment is running any more."""
+        self.last, self._progress[0] = self._progress[0], -1
 
     def _check_new(self, env: Any, number: int) -> None:
         """Refuse an environment that is already in the group, in another place."""
@@ -400,7 +386,7 @@ class EnvGroup:
             for part in self._by_member(rows):
                 results.update(self._member_of[part[0]].call(call, part))
         finally:
-            self._progress[0] = -1
+            self._leave()
         return results
 
     def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
@@ -410,7 +396,7 @@ class EnvGroup:
                 member = self._member_of[part[0]]
                 member.set_attr(name, {row: values[row] for row in part})
         finally:
-            self._progress[0] = -1
+            self._leave()
 
     def flush_timings(self) -> Any:
         """Count the clock readings so far; return the counters if no memory is shared."""

@@ -15,7 +15,6 @@ from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidR
 from vecspaces.layout import Mismatch
 from vecspaces.layout.columns import FLOATS
 from vecspaces.vector.exchange.failures import Failure, Message
-from vecspaces.vector.group.threads import Abandoned
 
 _PARTS = {
     "reset": "observation, info",
@@ -63,11 +62,11 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
 def is_own(error: BaseException, others_go_on: bool = True) -> bool:
     """Whether an exception counts as an environment's own, as all types in `RAISED` do.
 
-    If other rows continue, all types do except interrupts and `Abandoned`: libraries that wait
-    raise other exceptions than `Exception`, such as the cancellation of a task.
+    If other rows continue, all types do except interrupts: libraries that wait raise other
+    exceptions than `Exception`, such as the cancellation of a task.
     """
     kind = type(error)  # isinstance would read the exception's __class__, which may raise
-    passes = not others_go_on or issubclass(kind, (KeyboardInterrupt, Abandoned))
+    passes = not others_go_on or issubclass(kind, KeyboardInterrupt)
     return issubclass(kind, RAISED) or not passes
 
 

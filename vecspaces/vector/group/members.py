@@ -15,11 +15,10 @@ from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.exchange.messages import Restart, Starts
-from vecspaces.vector.exchange.stats import EnvTimings, Timings
+from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.info_writer import InfoWriter
-from vecspaces.vector.group.threads import EnvThread
 
 #: Rows that failed, with their failures.
 Failures = list[tuple[Sequence[int], Failure]]
@@ -33,7 +32,7 @@ class Views(NamedTuple):
     buffers: Buffers
     worker: int
     progress: memoryview  # one int64: the row that is busy
-    timings: Timings | EnvTimings | None  # None without `stats()`
+    timings: Timings | None  # None without `stats()`
 
 
 class Member(ABC):
@@ -45,8 +44,6 @@ class Member(ABC):
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         self.built = list(built)
         self._mode, self._validate = mode, validate
-        # The thread of its environment, if environments step at the same time.
-        self.thread: EnvThread | None = None
 
     def place(self, low: int) -> None:
         """Number the rows from `low` on."""

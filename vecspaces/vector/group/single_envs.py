@@ -29,7 +29,6 @@ from vecspaces.vector.group.form import (
 )
 from vecspaces.vector.group.members import Failures, Member, Note, Views, reset_arguments
 from vecspaces.vector.group.slot_writer import SlotWriter
-from vecspaces.vector.group.threads import Guarded
 from vecspaces.vector.group.validation import Validated
 
 # Access to members of enumerations is slow.
@@ -67,7 +66,7 @@ class SingleEnvs(Member):
         self._seeds = {row: seed for row, (seed, _) in starts.items()}
         self._options = {row: kept for row, (_, kept) in starts.items() if kept is not None}
         for row in starts:
-            start = _Lost(self, row) if restart.reports else _Start(self, row, self._restarted(row))
+            start = _Lost(self, row)
             self._steppers[row - self.rows.start] = start
 
     def view(self, views: Views) -> None:
@@ -99,8 +98,6 @@ class SingleEnvs(Member):
         env, translate = built.env, built.translate
         if translate is not None:
             env = _ActionTranslator(env, translate)
-        if self.thread is not None:
-            env = Guarded(env, self.thread)
         if not self._validate or built.env is None:
             return env
         return Validated(env, built, self.rows[number], self._views.buffers.plan.infos)

@@ -23,7 +23,6 @@ from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import Built, holds_envs, reaches_each
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
 from vecspaces.vector.group.members import Failures, Member, Note, Views, reset_arguments
-from vecspaces.vector.group.threads import Guarded
 from vecspaces.vector.group.validation import ValidatedVector
 
 
@@ -38,7 +37,6 @@ class VectorMember(Member):
         # Rows whose worker was replaced, until they begin an episode, or until a step has reported
         # their loss. `_first` is the result of the reset after it, until a step has returned it.
         self._lost: Starts = {}
-        self._reports = False
         self._first: tuple[Any, Columns] | None = None
         # Seeds and options, if the next step must begin an episode in all rows.
         self._starts: Starts = {}
@@ -56,7 +54,6 @@ class VectorMember(Member):
     def bind(self, views: Views, restart: Restart) -> None:
         """Begin again with these rows."""
         self._lost = {row: restart.starts[row] for row in self.rows if row in restart.starts}
-        self._reports = restart.reports
         self._first = self._latest = None
         self._starts = {}
         self.view(views)
@@ -78,8 +75,6 @@ class VectorMember(Member):
         if self._validate and self._env is not None:
             layouts = self._views.buffers.plan.infos
             self._stepper = ValidatedVector(self.built[0], self.rows, layouts)
-        if self.thread is not None:
-            self._stepper = Guarded(self._stepper, self.thread)
         self.act_ahead: Any = self._env.act_ahead if self.can_act else _no_plain_step
 
     # ------------------------------------------------------------------ episodes
@@ -191,7 +186,7 @@ class VectorMember(Member):
 
     def _go_on(self, slot: int) -> Columns:
         """Step the vector env, or return the pending results of a restart."""
-        if self._lost and self._reports:
+        if self._lost:
             return self._report_lost(slot)
         if self._lost:
             self._first, self._lost = self._reset_lost("step"), {}

@@ -36,7 +36,6 @@ class Settings(NamedTuple):
     stats: bool
     validate: bool
     info_space: Dict[Any] | None
-    concurrent_envs: int = 1
     # Without processes, a wait has no limit but its own `timeout`.
     variable_capacity: int = 65536
     start_timeout: float = math.inf
@@ -45,13 +44,6 @@ class Settings(NamedTuple):
     budget: RestartBudget | None = None
     max_restarts: int = 3
     restart_window: float = 60.0
-    recycle_after: int | None = None
-    recycle_memory: int | None = None
-
-    @property
-    def recycles(self) -> bool:
-        """Whether live workers are replaced."""
-        return self.recycle_after is not None or self.recycle_memory is not None
 
     @classmethod
     def of(cls, num_factories: int, arguments: Mapping[str, Any]) -> Settings:
@@ -65,10 +57,9 @@ class Settings(NamedTuple):
         if num_factories < 1:
             raise ValueError("env_fns must hold at least one factory, found none")
         check_count("buffers", options["buffers"])
-        options["concurrent_envs"] = check_count("concurrent_envs", options["concurrent_envs"])
         if "variable_capacity" in options:
             check_count("variable_capacity", options["variable_capacity"], least=0)
-        for name in ("batch_size", "recycle_after", "recycle_memory"):
+        for name in ("batch_size",):
             if options.get(name) is not None:
                 options[name] = check_count(name, options[name])
         for name in ("step_timeout", "start_timeout", "slow_warning"):

@@ -19,13 +19,11 @@ import multiprocessing
 import os
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +49,6 @@ from vecspaces.vector.exchange.failures import Death, Message, died
 from vecspaces.vector.exchange.messages import (
     HEADER,
     STEPS,
-    WRITES,
     CannotSend,
     Op,
     Reply,
@@ -63,7 +60,7 @@ from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 
 if TYPE_CHECKING:
-    import asyncio
+    pass
 
 _UNGUARDED = (
     "the script makes an AsyncVectorEnv while a new process imports it: put what it "
@@ -123,10 +120,6 @@ class Handle:
         self.stacks.close()
 
 
-# The results of reading: the rest of each inbox, and replies.
-_Found = tuple[list[tuple[CallerEnd, list[bytes]]], list[Reply]]
-
-
 class ProcessBackend(RemoteBackend):
     """Runs slices of the environments in worker processes.
 
@@ -146,7 +139,6 @@ class ProcessBackend(RemoteBackend):
         worker_threads: int | None,
         validate: bool = False,
         slow_warning: float | None = None,
-        concurrent_envs: int = 1,
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise RuntimeError(_UNGUARDED)
@@ -170,7 +162,6 @@ class ProcessBackend(RemoteBackend):
             by_value=not self._forked,
             validate=validate,
             surroundings=surroundings,
-            concurrent_envs=concurrent_envs,
         )
         super().__init__(setups, slow_warning)
         self._handles: list[Handle] = []
@@ -180,8 +171,9 @@ class ProcessBackend(RemoteBackend):
         # Whether every action fits into shared memory, so that a step is a bare header.
         self._is_plain = False
         self._by_fd: dict[int, int] = {}
-        self._found: _Found | None = None
-        self._reading = False
+        # The workers that a command is being sent to, and the descriptors that are being read.
+        self._touched: Iterable[int] = ()
+        self._ready: list[tuple[int, int]] = []
         # The thread that collects, or 0: its signal handlers, or other threads, may call `close`.
         self._collecting = 0
         # The commands that workers are busy with, and the maximum number while the caller polls
@@ -191,13 +183,13 @@ class ProcessBackend(RemoteBackend):
         self._most_working = cores - 1 if num_workers <= cores else 0
         self._arena: Arena | None = None
 
-    def attach(self, loop: asyncio.AbstractEventLoop, turn: Callable[[], object]) -> None:
-        """Let an event loop call `turn` when there is something to collect."""
-        self._poller.attach(loop, turn)
+    def fileno(self) -> int:
+        """Return the descriptor of `AsyncVectorEnv.fileno`."""
+        return self._poller.fileno()
 
-    def detach(self) -> None:
-        """Leave the event loop; can be repeated."""
-        self._poller.detach()
+    def ring(self, rings: bool) -> None:
+        """Make the descriptor of `fileno` readable while rows wait to be received."""
+        self._poller.ring(rings)
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -309,23 +301,20 @@ class ProcessBackend(RemoteBackend):
 
     # ------------------------------------------------------------------ commands
 
-    def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
+    def issue(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
         """Send a command to workers, after every payload is packed."""
-        if op is _BUILD:
-            self._replace_all(payloads)
-            return
-        if op in WRITES:
-            self._seq = seq
         if op is _STEP and self._is_plain:
             frames = [HEADER.pack(op, slot, seq, 0)] * len(payloads)
         else:
             frames = self._pack(op, slot, seq, payloads)
+        self._touched = payloads
         for worker, frame in zip(payloads, frames, strict=True):
             channel = self._handles[worker].channel
             channel.send(frame)
             if channel.pending:
                 self._poller.watch_room(channel.out_fd, True)
         self._working.update(dict.fromkeys(payloads, op))
+        self._touched = ()
 
     def _pack(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> list[bytes]:
         """Pack a command with its arguments, and with actions that are not in shared memory."""
@@ -350,15 +339,6 @@ class ProcessBackend(RemoteBackend):
             raise CannotSend(error) from None
         return frames
 
-    def memory(self, worker: int) -> int | None:
-        """Read a worker's proportional set size, which counts shared pages in part."""
-        try:
-            path = f"/proc/{self._handles[worker].process.process.pid}/smaps_rollup"
-            text = Path(path).read_text(encoding="ascii")
-            return int(text.partition("Pss:")[2].split()[0]) * 1024
-        except (OSError, ValueError, IndexError):  # another system, or it has just ended
-            return None
-
     def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
         """Ask workers to close, and read only from their pipes until they have."""
         deadline, wrong = Deadline(timeout), list[Reply]()
@@ -377,7 +357,7 @@ class ProcessBackend(RemoteBackend):
                     poller.wait(deadline.left)
                     if handle.process.closed:
                         break
-                    frames, handle.channel.inbox, ended = handle.channel.receive()
+                    frames, ended = handle.channel.receive()
                     replies = [
                         self._understand(index, Op.CLOSE, op, slot, seq, partial(unpack, data))
                         for op, slot, seq, data in frames
@@ -398,52 +378,43 @@ class ProcessBackend(RemoteBackend):
         with uninterrupted():
             self._end([self._handles[worker]], 0.0)
             self._working.pop(worker, None)
-            if self._found is not None:
-                self._publish()
-            others = [reply for reply in self.replies if reply.worker != worker]
-            self.replies.clear()
-            self.replies.extend(others)
 
-    def collect(self, timeout: float | None) -> deque[Reply]:
-        """Wait for frames and deaths.
+    @property
+    def unknown(self) -> set[int]:
+        """The workers whose pipes an interrupt left in an unknown state."""
+        return {*self._touched, *(self._by_fd[fd] for fd, _ in self._ready if fd in self._by_fd)}
 
-        Bytes stay in the inboxes until `_found` has their replies, and `_publish` can be repeated,
-        so an interrupt neither loses nor repeats a reply.
-        """
+    def wait(self, timeout: float | None) -> list[tuple[int, int]]:
+        """Wait for messages and deaths; return the descriptors to `read`."""
+        clock, working = self.clock, self._working
         self._collecting = get_ident()
         try:
-            if self._found is not None:
-                self._publish()
-            if self.replies:
-                return self.replies
-            rests: list[tuple[CallerEnd, list[bytes]]] = []
-            replies: list[Reply] = []
-            poller, clock, working = self._poller, self.clock, self._working
-            seen: set[int] = set()
-            if self._reading:
-                # After an interrupt between reading and finding, there may be nothing left to read.
-                ready = [(handle.channel.fd, 0) for handle in self._handles]
-            else:
-                if clock is not None:
-                    clock.note(COMPUTING)
-                ready = poller.wait(timeout, spins=0 < len(working) <= self._most_working)
-                if clock is not None:
-                    clock.note(WAITING)
-            self._reading = True
-            for fd, _ in ready:
+            if clock is not None:
+                clock.note(COMPUTING)
+            ready = self._poller.wait(timeout, spins=0 < len(working) <= self._most_working)
+            if clock is not None:
+                clock.note(WAITING)
+            return ready
+        finally:
+            self._collecting = 0
+
+    def read(self, came: list[tuple[int, int]]) -> list[Reply]:
+        """Read the messages that came, and the deaths."""
+        self._collecting, self._ready = get_ident(), came
+        replies: list[Reply] = []
+        working, seen = self._working, set[int]()
+        try:
+            for fd, _ in came:
                 index = self._by_fd.get(fd)
                 if index is None or index in seen:
                     continue
                 seen.add(index)
                 handle = self._handles[index]
                 channel = handle.channel
-                # Without `pending`, an interrupt came when all had been flushed.
-                if channel.pending or fd == channel.out_fd:
-                    if channel.pending:
-                        channel.flush()
-                    poller.watch_room(channel.out_fd, channel.pending)
-                frames, rest, ended = channel.receive()
-                rests.append((channel, rest))
+                if channel.pending:
+                    channel.flush()
+                    self._poller.watch_room(channel.out_fd, channel.pending)
+                frames, ended = channel.receive()
                 for op, slot, seq, data in frames:
                     if not data:
                         replies.append(make_reply((index, op, seq, None)))
@@ -460,24 +431,14 @@ class ProcessBackend(RemoteBackend):
                 if ended or (fd == handle.process.watch and not frames):
                     working.pop(index, None)
                     replies.append(Reply(index, Op.DIED, 0, self._exit_status(index)))
-            self._found = rests, replies
-            self._publish()
+                    self._forget(handle)
+            # Another thread may have asked the workers to close meanwhile.
+            for reply in replies if self._closing is not None else ():
+                self._note_closed(reply, self._unanswered, self._wrong)
+            self._ready = []
         finally:
             self._collecting = 0
-        return self.replies
-
-    def _publish(self) -> None:
-        """Publish the replies that `collect` found."""
-        assert self._found is not None
-        rests, replies = self._found
-        for channel, rest in rests:
-            channel.inbox = rest
-        for reply in replies:
-            if reply.op is _DIED:
-                self._forget(self._handles[reply.worker])
-        came = deque(replies)
-        # Plain assignments, so that no published reply is found again.
-        self.replies, self._reading, self._found = came, False, None
+        return replies
 
     def _exit_status(self, index: int) -> Death:
         """Return how a worker ended."""
@@ -485,11 +446,7 @@ class ProcessBackend(RemoteBackend):
         handle.alive = False
         handle.process.wait(_EXIT_SECONDS)
         code = handle.process.exitcode()
-        stack, thread = handle.stacks.read_crash(code)
-        row, busy = None, self.buffers.busy if self._has_rows(index) else None
-        if thread and busy is not None:
-            row = next((one for one in self.running(index) if busy[one, 0] == thread), None)
-        return Death(code, stack=stack, crashed=row)
+        return Death(code, stack=handle.stacks.read_crash(code)[0])
 
     def _forget(self, handle: Handle) -> None:
         """Stop watching a worker, whose descriptors another one may soon have."""
@@ -520,29 +477,14 @@ class ProcessBackend(RemoteBackend):
             return Place(ids, "being built")
         return super().locate(worker)
 
-    def places(self, worker: int) -> list[Place]:
-        """Return all environments that a worker is busy with: several if they have threads."""
-        if not self._has_rows(worker) or self.buffers.busy is None:
-            # A reply that the caller has read in part is complete in the worker: only its transfer
-            # is slow.
-            return [] if self._handles[worker].channel.inbox else [self.locate(worker)]
-        place = self.buffers.positions.place
-        return [place(worker, row) for row in self.running(worker)]
+    def is_answering(self, worker: int) -> bool:
+        """Whether a part of a worker's reply has come: only its transfer is slow."""
+        return bool(self._handles[worker].channel.inbox)
 
-    def stack(
-        self,
-        worker: int,
-        patience: float = PATIENCE,
-        row: int | None = None,
-    ) -> str | None:
+    def stack(self, worker: int, patience: float = PATIENCE) -> str | None:
         """Ask a worker for the frames of its environment."""
-        handle, thread = self._handles[worker], 0
-        busy = self.buffers.busy if self._has_rows(worker) else None
-        if busy is not None:
-            rows = self.running(worker) if row is None else [row]
-            thread = int(busy[rows[0], 0]) if rows else 0
         try:
-            return handle.stacks.ask(patience, thread)
+            return self._handles[worker].stacks.ask(patience)
         except (OSError, ValueError):  # it has just ended, or another thread closed it
             return None
 
@@ -582,7 +524,6 @@ class ProcessBackend(RemoteBackend):
             shared, self._shared = self._shared, ()
             descriptors.close(*shared)
             self._working.clear()
-            self.replies.clear()
 
     def abandon(self) -> None:
         """End every worker without a close command, and free the memory, after a failed start."""

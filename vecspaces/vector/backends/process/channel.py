@@ -8,18 +8,18 @@ and receiving large infos never wait for each other.
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 import pickle
 import select
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vecspaces.vector.backends.process import descriptors
 from vecspaces.vector.backends.process.line import GONE, Line
 from vecspaces.vector.backends.process.waiting import spin
 from vecspaces.vector.exchange.messages import HEADER, Op, dumps
-
-if TYPE_CHECKING:
-    import asyncio
 
 _CHUNK = 1 << 16
 _READ_SIZE = (_CHUNK,)
@@ -57,13 +57,11 @@ _OPS = {int(op): op for op in Op}
 class CallerEnd:
     """The caller's end of one worker's channel.
 
-    While the caller waits, a signal handler may raise between any two calls. The result of a system
-    call is therefore stored within the same call into C (`list.extend` over `map`), never in a
-    later statement.
+    An interrupt in one of its methods may lose bytes: the worker must then be replaced.
 
     Attributes:
         pending: Whether something waits to be sent.
-        inbox: The bytes that were read and not yet removed; `receive` removes nothing.
+        inbox: The bytes of an incomplete message.
     """
 
     def __init__(self, line: Line) -> None:
@@ -72,14 +70,12 @@ class CallerEnd:
         self.fd, self.out_fd = line.fd, line.out_fd
         self.pending = False
         self.inbox: list[bytes] = []
-        self._outbox = b""
-        # The number of bytes that each write has sent.
-        self._written: list[int] = []
+        self._outbox = memoryview(b"")
 
     def send(self, data: bytes) -> None:
         """Send as much as possible at once, and store the rest for `flush`."""
         if self.pending:
-            self._outbox += data
+            self._outbox = memoryview(bytes(self._outbox) + data)
             return
         try:
             sent = self.line.write(data)
@@ -88,60 +84,55 @@ class CallerEnd:
         except GONE:
             return  # the worker is gone, as `receive` finds
         if sent < len(data):
-            self._outbox = data[sent:]
+            self._outbox = memoryview(data)[sent:]
             self.pending = True
 
     def flush(self) -> None:
         """Send more of the stored bytes."""
-        start = sum(self._written)
         try:
-            view = memoryview(self._outbox)[start : start + _MOST_WRITTEN]
-            self._written.extend(map(self.line.write, (view,)))
+            sent = self.line.write(self._outbox[:_MOST_WRITTEN])
         except BlockingIOError:
             return
         except GONE:
-            self._written.append(len(self._outbox))  # as above
-        if sum(self._written) >= len(self._outbox):
-            self._outbox, self._written, self.pending = b"", [], False
+            sent = len(self._outbox)  # as above
+        self._outbox = self._outbox[sent:]
+        self.pending = len(self._outbox) > 0
 
-    def receive(self) -> tuple[list[Frame], list[bytes], bool]:
-        """Return the whole frames that came, the rest, and whether the worker's end is closed.
-
-        The caller must assign the rest to `inbox`, after it has stored the contents of the frames.
-        """
-        inbox, read = self.inbox, self.line.read
-        size = _CHUNK
+    def receive(self) -> tuple[list[Frame], bool]:
+        """Return the whole frames that came, and whether the worker's end is closed."""
+        inbox, read, ended = self.inbox, self.line.read, False
         while True:
             try:
-                inbox.extend(map(read, _READ_SIZE))
+                data = read(_CHUNK)
             except BlockingIOError:
                 break
             except GONE:
-                inbox.append(b"")
-            size = len(inbox[-1])
-            if size < _CHUNK:
+                data = b""
+            if len(data) == HEADER.size and not inbox:
+                op, slot, seq, length = HEADER.unpack(data)
+                if length == 0:
+                    return [(_OPS[op], slot, seq, b"")], False
+            inbox.append(data)
+            if len(data) < _CHUNK:
+                ended = not data
                 break
         if not inbox:
-            return [], inbox, False
-        ended = size == 0
-        if len(inbox) == 1 and size == HEADER.size:
-            op, slot, seq, length = HEADER.unpack(inbox[0])
-            if length == 0:
-                return [(_OPS[op], slot, seq, b"")], [], False
+            return [], ended
         if len(inbox[0]) >= HEADER.size:
             expected = HEADER.size + HEADER.unpack_from(inbox[0])[-1]
             if sum(map(len, inbox)) < expected:  # joined once, when it is whole
-                return [], inbox, ended
+                return [], ended
         data = b"".join(inbox)
-        frames, at = [], 0
-        while len(data) - at >= HEADER.size:
-            op, slot, seq, length = HEADER.unpack_from(data, at)
-            end = at + HEADER.size + length
+        frames, start = [], 0
+        while len(data) - start >= HEADER.size:
+            op, slot, seq, length = HEADER.unpack_from(data, start)
+            end = start + HEADER.size + length
             if len(data) < end:
                 break
             frames.append((_OPS[op], slot, seq, data[end - length : end]))
-            at = end
-        return frames, [data[at:]] if at < len(data) else [], ended
+            start = end
+        self.inbox = [data[start:]] if start < len(data) else []
+        return frames, ended
 
     def close(self) -> None:
         """Close it; the worker then reads the end of the stream."""
@@ -214,43 +205,46 @@ class Poller:
 
     def __init__(self, gathers: bool = False) -> None:
         self._poll = select.poll() if hasattr(select, "poll") else None
-        self._epoll = select.epoll() if gathers and hasattr(select, "epoll") else None
-        if self._epoll is not None and self._poll is not None:
-            self._poll.register(self._epoll.fileno(), select.POLLIN)
+        self._epoll: select.epoll | None = None
         # The object that has the descriptors.
-        self._registry: Any = self._poll if self._epoll is None else self._epoll
+        self._registry: Any = self._poll
         self._reading: set[int] = set()
         self._writing: set[int] = set()
-        self._loop: tuple[asyncio.AbstractEventLoop, Callable[[], object]] | None = None
+        # A pipe that holds a byte while rows wait to be received, for `fileno`.
+        self._bell: tuple[int, int] | None = None
+        self._rings = False
+        if gathers:
+            self._gather()
 
-    def attach(self, loop: asyncio.AbstractEventLoop, turn: Callable[[], object]) -> None:
-        """Let an event loop watch the same descriptors, and call `turn` when one is ready."""
-        self._loop = loop, turn
-        for fd in self._reading | self._writing:
-            self._let_loop_watch(fd)
-
-    def detach(self) -> None:
-        """Stop watching by the event loop; can be repeated."""
-        watched, self._loop = self._loop, None
-        if watched is not None and not watched[0].is_closed():
-            loop, _ = watched
-            for fd in self._reading | self._writing:
-                loop.remove_reader(fd)
-                loop.remove_writer(fd)
-
-    def _let_loop_watch(self, fd: int) -> None:
-        """Follow a change of the poll at once, since a closed descriptor's number is reused."""
-        if self._loop is None or self._loop[0].is_closed():
+    def _gather(self) -> None:
+        """Watch all descriptors by one epoll descriptor."""
+        if self._poll is None or self._epoll is not None or not hasattr(select, "epoll"):
             return
-        loop, turn = self._loop
-        if fd in self._reading:
-            loop.add_reader(fd, turn)
-        else:
-            loop.remove_reader(fd)
-        if fd in self._writing:
-            loop.add_writer(fd, turn)
-        else:
-            loop.remove_writer(fd)
+        self._registry = self._epoll = select.epoll()
+        for fd in self._reading | self._writing:
+            self._poll.unregister(fd)
+            self._register(fd)
+        self._poll.register(self._epoll.fileno(), select.POLLIN)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there is something to read, or rows wait."""
+        self._gather()
+        if self._epoll is None:
+            raise io.UnsupportedOperation("fileno() needs epoll, which this system does not have")
+        if self._bell is None:
+            reading, writing = descriptors.acquire(os.pipe)
+            self._bell = reading, writing
+            self._epoll.register(self._bell[0], select.EPOLLIN)
+        return self._epoll.fileno()
+
+    def ring(self, rings: bool) -> None:
+        """Note whether rows wait to be received."""
+        if self._bell is not None and rings is not self._rings:
+            if rings:
+                os.write(self._bell[1], b"!")
+            else:
+                os.read(self._bell[0], 1)
+            self._rings = rings
 
     def add(self, fd: int) -> None:
         """Watch a descriptor for input or its end."""
@@ -271,6 +265,8 @@ class Poller:
         """Free its own descriptor; can be repeated."""
         if self._epoll is not None:
             self._epoll.close()
+        bell, self._bell = self._bell, None
+        descriptors.close(*(bell or ()))
 
     def end(self) -> None:
         """Let every wait return at once, also one of another thread that is about to begin."""
@@ -278,7 +274,6 @@ class Poller:
             self._poll.register(_NEVER_OPEN, 0)
 
     def _register(self, fd: int) -> None:
-        self._let_loop_watch(fd)
         if self._registry is None:
             return
         # First, because epoll does not register twice.

@@ -77,12 +77,7 @@ def worker_main(
     else:
         channel.spins = setup.spins
         channel.send(built)
-        serve = Worker
-        if setup.concurrent_envs > 1:  # imported only by workers that use it
-            from vecspaces.vector.backends.process import threaded_worker
-
-            serve = threaded_worker.ThreadedWorker
-        worker = serve(channel, group, setup)
+        worker = Worker(channel, group, setup)
         del setup  # its factories may refer to data, and may be replaced
         worker.run()
 

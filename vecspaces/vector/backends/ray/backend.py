@@ -14,7 +14,6 @@ import contextlib
 import math
 import pickle
 import time
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died_within
-from vecspaces.vector.exchange.messages import STEPS, WRITES, CannotSend, Op, Reply, Restart
+from vecspaces.vector.exchange.messages import STEPS, CannotSend, Op, Reply, Restart
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 
 # The pause before starting another actor instead of one that never started.
@@ -70,7 +69,8 @@ class RayBackend(RemoteBackend):
         self._startup_errors: dict[int, Exception] = {}
         self._pause_until = 0.0
         self.actors: dict[int, Any] = {}
-        self._found: dict[Any, Reply | None] = {}
+        # The workers that a command is being sent to.
+        self._touched: Iterable[int] = ()
 
     # ------------------------------------------------------------------ starting
 
@@ -142,13 +142,13 @@ class RayBackend(RemoteBackend):
 
     # ------------------------------------------------------------------ commands
 
-    def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
+    @property
+    def unknown(self) -> set[int]:
+        """The workers of which an interrupt left unknown whether they got a command."""
+        return set(self._touched)
+
+    def issue(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
         """Send a command to actors."""
-        if op is Op.BUILD:
-            self._replace_all(payloads)
-            return
-        if op in WRITES:
-            self._seq = seq
         requests = []
         for worker, payload in payloads.items():
             actions = None
@@ -163,8 +163,10 @@ class RayBackend(RemoteBackend):
                 raise CannotSend(error) from None
             command = int(op), slot, packed
             requests.append(_Request(worker, op, "execute", command, seq, slot))
+        self._touched = payloads
         for request in requests:
             self._request(request)
+        self._touched = ()
 
     def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
         """Ask actors to close."""
@@ -191,36 +193,32 @@ class RayBackend(RemoteBackend):
         requests = self._requests.items()
         self._requests = {answer: one for answer, one in requests if one.worker != worker}
 
-    def collect(self, timeout: float | None) -> deque[Reply]:
-        """Wait for replies and deaths."""
-        deadline = Deadline(timeout)
-        if self._found:
-            self._publish()
-        while self._requests and not self.replies:
-            if self.clock is not None:
-                self.clock.note(COMPUTING)
-            pause = self._pause_until - time.monotonic()
-            if pause > 0:
-                time.sleep(min(pause, math.inf if deadline.left is None else deadline.left))
-            ready, rest = self._ray.wait(list(self._requests), num_returns=1, timeout=deadline.left)
-            if self.clock is not None:
-                self.clock.note(WAITING)
-            if not ready:
-                break
-            if rest:
-                ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
-            # As one assignment: an interrupt before it repeats everything, after it nothing.
-            self._found = {answer: self._reply(answer) for answer in ready}
-            self._publish()
-        return self.replies
+    def wait(self, timeout: float | None) -> list[Any]:
+        """Wait for replies and deaths; return what to `read`."""
+        deadline, clock = Deadline(timeout), self.clock
+        if not self._requests:
+            return []
+        if clock is not None:
+            clock.note(COMPUTING)
+        pause = self._pause_until - time.monotonic()
+        if pause > 0:
+            time.sleep(min(pause, math.inf if deadline.left is None else deadline.left))
+        ready, rest = self._ray.wait(list(self._requests), num_returns=1, timeout=deadline.left)
+        if ready and rest:
+            ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
+        if clock is not None:
+            clock.note(WAITING)
+        return list(ready)
 
-    def _publish(self) -> None:
-        """Publish the replies that `collect` found; can be repeated."""
-        for answer in self._found:
+    def read(self, came: list[Any]) -> list[Reply]:
+        """Return the replies that came."""
+        replies = [self._reply(answer) for answer in came]
+        for answer in came:
             self._requests.pop(answer, None)
-        found = [reply for reply in self._found.values() if reply is not None]
-        # Plain assignments, so that no published reply is found again.
-        self.replies, self._found = deque(found), {}
+        for reply in replies if self._closing is not None else ():
+            if reply is not None:
+                self._note_closed(reply, self._unanswered, self._wrong)
+        return [reply for reply in replies if reply is not None]
 
     def _reply(self, answer: Any) -> Reply | None:
         """Return the reply of a request that has ended, if the session needs it."""
@@ -247,7 +245,7 @@ class RayBackend(RemoteBackend):
         if asked in (Op.BUILD, Op.BIND):
             self._building.discard(worker)
             self._startup_errors.pop(worker, None)
-        elif more is not None and seq == self._seq:
+        elif more is not None and seq in self.open_tickets:
             self.buffers.load(slot, more)
         load = (lambda: None) if packed is None else (lambda: pickle.loads(packed))
         reply = self._understand(worker, asked, op, slot, seq, load)

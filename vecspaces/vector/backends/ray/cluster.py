@@ -78,9 +78,9 @@ def full_store_errors(ray: Any) -> tuple[type[Exception], ...]:
     return ray.exceptions.OutOfDiskError, ray.exceptions.ObjectStoreFullError
 
 
-def choose_resources(given: Mapping[str, Any] | None, processes: int) -> dict[str, float]:
+def choose_resources(given: Mapping[str, Any] | None) -> dict[str, float]:
     """Return the resources of one actor by name, checked, without those that are 0."""
-    wanted = {"num_cpus": processes, **(given or {})}
+    wanted = {"num_cpus": 1, **(given or {})}
     for name, amount in wanted.items():
         if not isinstance(amount, (int, float)) or isinstance(amount, bool) or amount < 0:
             raise ValueError(

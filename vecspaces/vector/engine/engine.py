@@ -1,0 +1,740 @@
+"""Engine: issues commands as tickets, waits for their replies, and returns their results.
+
+`check` refuses what is not legal now; `issue_*` send a command; `finish` and `receive` wait, read
+the results and end the command. Every wait is bounded.
+
+An interrupt in `links.wait` changes nothing, so the wait can be repeated. Everything else that
+changes rows and workers runs while `replies.inside` is True. If a call finds it True, an interrupt
+came there: the rows of the open tickets are lost, and a reset replaces their workers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from vecspaces.checks import check_seconds
+from vecspaces.errors import InvalidInfoError, ResetNeededError, VecspacesError
+from vecspaces.log import log
+from vecspaces.vector.backends.backend import PATIENCE, Backend
+from vecspaces.vector.engine.legality import (
+    allows,
+    describe,
+    refuse,
+    refuse_closed,
+    refuse_rows,
+    refusing,
+)
+from vecspaces.vector.engine.replies import Replies, parts_of
+from vecspaces.vector.engine.rows import BUSY, NEW, READY, RowTable
+from vecspaces.vector.engine.supervisor import WorkerState
+from vecspaces.vector.engine.tickets import NEVER, Ticket
+from vecspaces.vector.exchange.deadline import Deadline
+from vecspaces.vector.exchange.failures import (
+    Failure,
+    Message,
+    died,
+    overdue,
+    waited,
+    without_advice,
+)
+from vecspaces.vector.exchange.infos import find_endless, snapshot, split
+from vecspaces.vector.exchange.messages import (
+    CallRows,
+    CannotSend,
+    Op,
+    ResetRows,
+    Starts,
+    StepRows,
+)
+from vecspaces.vector.exchange.stats import COMPUTING, OUTSIDE
+from vecspaces.vector.session.arguments import ResetPlan, Settings
+from vecspaces.vector.session.ring import Rollout, SlotRing
+
+T = TypeVar("T")
+
+_STEP, _STEP_ROWS = Op.STEP, Op.STEP_ROWS
+# After a first fault, how long to wait for faults of other workers, in seconds; the error then
+# names the lowest environment.
+_FAULT_GRACE = 0.1
+# How long to continue reading for a row that is late, after its last data, in seconds: its answer
+# may have come while the caller did something else.
+_LATE_GRACE = 0.1
+# The time in which a worker that is restarted on request must close its environments, in seconds.
+_CLOSE_SECONDS = 4.0
+# The longest time to wait for the stack of a row that is late, in seconds.
+_STACK_SECONDS = 0.05
+
+
+class Engine:
+    """The commands of a vector env.
+
+    Attributes:
+        rows: The state of each row.
+        replies: The open tickets, and what their replies change.
+        ring: Which slot the next step writes.
+        everyone: All workers, with the payload of a command without arguments.
+        interrupted: Whether an interrupt ended the last wait.
+        masked_rows: The rows of the last reset if it had a mask, and wrote into the current slot.
+    """
+
+    def __init__(self, links: Backend, settings: Settings) -> None:
+        self._links, self._settings = links, settings
+        plan = links.buffers.plan
+        self.rows = RowTable(plan.num_envs)
+        self.ring = SlotRing(settings.buffers, plan.slots)
+        self.replies = Replies(links, settings, self.rows, self.ring)
+        self.supervisor = self.replies.supervisor
+        self.everyone: dict[int, None] = dict.fromkeys(range(len(links.slices)))
+        self.masked_rows: list[int] | None = None
+        self.interrupted = self._is_foreign = False
+        # Whether `fileno` was called.
+        self._is_watched = False
+        self._clock = links.clock
+        links.open_tickets = self.replies.tickets
+        self._number = 0
+        budget = settings.budget
+        self._restarts_late = budget is not None and budget.on_step_timeout != "raise"
+        # The number of rows of the last `recv`, which is probably that of the next one.
+        self._wanted = 1
+
+    # ------------------------------------------------------------------ what is legal
+
+    def check(self, call: str, name: str) -> None:
+        """Raise if a call is not allowed; `name` is the method that the user called."""
+        replies = self.replies
+        if replies.inside:
+            self._lose()
+        if replies.closed or not allows(call, replies.pending, self.rows):
+            raise self._refuse(call, name)
+        if self._clock is not None:
+            self._clock.note(OUTSIDE)
+
+    def check_rows(self, rows: Collection[int], call: str, name: str) -> None:
+        """Raise if one of some rows refuses "send", "send_reset" or "call" now."""
+        refused = refusing(call, rows, self.rows)
+        if refused:
+            raise refuse_rows(name, refused, self.rows)
+
+    def _refuse(self, call: str, name: str) -> VecspacesError:
+        """Return the error of a call that is not allowed."""
+        replies = self.replies
+        if replies.closed:
+            return refuse_closed(name, self._is_foreign)
+        late = f"{replies.call} that {'was interrupted' if self.interrupted else 'timed out'}"
+        return refuse(call, name, replies.pending, self.rows, late)
+
+    def check_open(self, name: str) -> None:
+        """Raise if the vector env is closed; every other state allows the call."""
+        if self.replies.inside:
+            self._lose()
+        if self.replies.closed:
+            raise refuse_closed(name, self._is_foreign)
+
+    def describe(self) -> str:
+        """Describe the state in a few words."""
+        return "closed" if self.replies.closed else describe(self.replies.pending, self.rows)
+
+    def disown(self) -> None:
+        """In a process that was forked from the caller's: allow only `close`."""
+        self.replies.closed = self._is_foreign = True
+
+    def _lose(self) -> None:
+        """Give up the commands that were interrupted outside of a wait."""
+        replies, links, table = self.replies, self._links, self.rows
+        self.interrupted = True
+        rows = set(table.having(BUSY)) | set(table.having(READY))
+        for ticket in replies.tickets.values():
+            rows.update(range(len(table.state)) if ticket.rows is None else ticket.rows)
+        busy = {worker for ticket in replies.tickets.values() for worker in ticket.owing}
+        for worker in busy.union(links.unknown):
+            self.supervisor.note_end(worker)
+        for row in links.interrupted_rows():
+            table.outdated.add(row)
+        table.lose(rows)
+        replies.drop()
+        replies.inside = False  # last: another interrupt repeats all of this
+
+    # ------------------------------------------------------------------ issuing
+
+    def _ticket(
+        self, op: Op, call: str, payloads: Mapping[int, Any], rows: Sequence[int] | None = None
+    ) -> Ticket:
+        """Make the ticket of a command, which writes into the current slot."""
+        self._number += 1
+        slot, steps = self.ring.current, self.ring.steps
+        return Ticket(self._number, op, call, payloads, set(payloads), rows, slot, steps)
+
+    def _issue(self, ticket: Ticket, name: str) -> None:
+        """Send a command; if it cannot be pickled, no row and no worker changes."""
+        replies = self.replies
+        replies.tickets[ticket.number] = ticket
+        # A pending call without "_async" was interrupted, if another call comes.
+        ticket.is_overdue = ticket.call != "send" and not name.endswith("_async")
+        replies.call, replies.inside, self.interrupted = name, True, False
+        try:
+            self._links.issue(ticket.op, ticket.slot, ticket.number, ticket.payloads)
+        except CannotSend as error:
+            del replies.tickets[ticket.number]
+            replies.inside = False
+            raise error.reason from None
+        except Exception:
+            replies.check_open()
+            raise
+        if replies.closed:
+            replies.check_open()
+        if self._clock is not None:
+            self._clock.note(COMPUTING)
+
+    def issue_call(self, name: str, op: Op, payloads: Mapping[int, Any]) -> None:
+        """Send a call, which does not write rows."""
+        ticket = self._ticket(op, "call", payloads, ())
+        self._issue(ticket, name)
+        self.replies.pending, self.replies.inside = ticket, False
+
+    def issue_step(self, name: str) -> None:
+        """Send a step of all environments, into the next slot of the ring."""
+        ring = self.ring
+        if ring.begins_rollout:
+            ring.begin_rollout(self._links.buffers)
+        ticket = self._ticket(_STEP, "step", self.everyone)
+        ticket.slot, ticket.steps = ring.after[ring.current], ring.steps + 1
+        self._issue(ticket, name)
+        self.rows.send_all()
+        self.replies.pending, self.replies.inside = ticket, False
+
+    def issue_reset(self, plan: ResetPlan, name: str) -> None:
+        """Send a reset, after replacing workers that are dead, or busy with a command that is late.
+
+        A reset with a mask writes into the current slot: it is not a step, even if it chooses all
+        rows. Any other, and the first one, begins again with the first slot.
+        """
+        table, replies, rows = self.rows, self.replies, plan.rows.tolist()
+        goes_on = plan.is_masked and allows("masked reset", replies.pending, table)
+        replies.call, replies.inside = name, True
+        self._replace_unusable()
+        if not goes_on:
+            replies.drop()
+        payloads: dict[int, Any] = {}
+        for worker, chosen in self.supervisor.of_rows(rows).items():
+            payloads[worker] = ResetRows(
+                chosen,
+                [plan.seeds[row] for row in chosen],
+                [plan.options[row] for row in chosen],
+                plan.keep_options,
+                table.needs_building(chosen),
+            )
+        for row in rows:
+            table.note_start(row, plan.seeds[row], plan.options[row] if plan.keep_options else None)
+        ticket = self._ticket(Op.RESET, "reset", payloads, rows)
+        if not goes_on:
+            ticket.slot = ticket.steps = 0
+        self._issue(ticket, name)
+        self.masked_rows = rows if goes_on else None
+        replies.pending, replies.inside = ticket, False
+
+    def issue_rows(
+        self, rows: Sequence[int], name: str, starts: Starts, wanted: int | None = None
+    ) -> None:
+        """Send a step of some rows; replies contain only these rows, and come when they are ready.
+
+        The step of a row in `starts` begins an episode, in an environment that is built again if it
+        failed. Workers report their share of the `wanted` rows together; None: the number of the
+        last `recv`.
+        """
+        if not rows:
+            return  # otherwise there would be nothing to receive
+        table, wanted = self.rows, self._wanted if wanted is None else wanted
+        for worker in self.supervisor.of_rows(starts):
+            if self.supervisor.states[worker] is WorkerState.DEAD:
+                self._start(worker)
+        share = max(1, wanted // len(self._links.slices))
+        payloads = {
+            worker: StepRows(
+                chosen,
+                {row: starts[row] for row in chosen if row in starts} if starts else {},
+                table.needs_building(chosen) if starts else [],
+                share,
+            )
+            for worker, chosen in self.supervisor.of_rows(rows).items()
+        }
+        for row, (seed, _) in starts.items():
+            table.note_start(row, seed, None)
+        if self._settings.budget is not None:
+            # In case a worker dies while it writes.
+            ring, at = self.ring, np.array(rows, dtype=np.intp)
+            observations = self._links.buffers.observations
+            observations[ring.after[ring.current]].copy_rows(observations[ring.current], at)
+        seconds = self._settings.step_timeout
+        if seconds is None and any(table.state[row] & NEW for row in starts):
+            seconds = self._settings.start_timeout
+        ticket = self._ticket(_STEP_ROWS, "send", payloads, rows)
+        ticket.left, ticket.until = len(rows), Deadline(seconds)
+        table.is_new = table.is_new and not starts
+        self._issue(ticket, name)
+        self.ring.is_mixed = True
+        table.send(rows, ticket.number, starts)
+        self.replies.inside = False
+
+    def send_call(self, rows: Sequence[int], call: tuple[Any, Any, Any], name: str) -> None:
+        """Send a call of some rows, whose results are received as those of steps are."""
+        if not rows:
+            return
+        parts = self.supervisor.of_rows(rows).items()
+        payloads = {worker: CallRows(call, chosen) for worker, chosen in parts}
+        ticket = self._ticket(Op.CALL, "send", payloads, rows)
+        ticket.left, ticket.until = len(rows), Deadline(self._settings.step_timeout)
+        self.rows.is_new = False
+        self._issue(ticket, name)
+        self.rows.call(rows, ticket.number)
+        self.replies.inside = False
+
+    def _replace_unusable(self) -> None:
+        """Before a reset, replace workers that are dead, or still busy with a command that is late.
+
+        After an interrupt or an error from here on, the next reset repeats this.
+        """
+        supervisor = self.supervisor
+        for ticket in self.replies.tickets.values():
+            if ticket.is_overdue:
+                for worker in ticket.owing:
+                    supervisor.note_end(worker)
+        for worker in self.replies.losses:
+            supervisor.note_end(worker)
+        for worker, state in enumerate(supervisor.states):
+            if state is WorkerState.DEAD:
+                self._start(worker)
+
+    def _start(self, worker: int) -> None:
+        """Replace a worker; its rows need a reset. Unread failures stay."""
+        self.supervisor.start(worker)
+        if self._links.builds_again:
+            for row in self._links.slices[worker]:
+                if not self.rows.state[row] & READY:
+                    self.rows.renew(row)
+
+    def restart(self, rows: Sequence[int], terminate: bool) -> list[int]:
+        """Replace the workers of some rows; return all rows of these workers, which need a reset.
+
+        A pending reset, step or call that these workers have not answered fails.
+        """
+        replies, table, slices = self.replies, self.rows, self._links.slices
+        workers = list(self.supervisor.of_rows(rows))
+        if not self._links.builds_again:
+            renewed = list(rows)
+            table.outdated.update(rows)
+        else:
+            renewed = [row for worker in workers for row in slices[worker]]
+        replies.call, replies.inside = "restart", True
+        pending = replies.pending
+        if pending is not None and not pending.owing.isdisjoint(workers):
+            text = Message("{}: restart built {:envs} again: reset first", pending.call, renewed)
+            error = ResetNeededError(text)
+            replies.failures.append(Failure(renewed, pending.call, error, ""))
+        replies.forget(workers)
+        for row in renewed:
+            table.renew(row)
+        if self._links.builds_again:
+            if not terminate:
+                self._retire(workers)
+            for worker in workers:
+                self.supervisor.start(worker)
+        replies.inside = False
+        return renewed
+
+    def _retire(self, workers: Sequence[int]) -> None:
+        """Let workers close their environments; log what goes wrong."""
+        for worker, op, _, failure in self._links.retire(workers, _CLOSE_SECONDS):
+            what = f"did not close within {_CLOSE_SECONDS:g} s"
+            if op is Op.DIED:
+                what = "ended before its environments were closed"
+            elif op is Op.FAILED:
+                what = f"raised while it closed: {failure.last_line}"
+            rows, text = self._links.slices[worker], "{:worker} ({:envs}) {}; it is replaced"
+            log.warning("%s", Message(text, worker, rows, what))
+
+    # ------------------------------------------------------------------ the ends of commands
+
+    def finish(self, kind: str, name: str, timeout: float | None, read: Callable[[Ticket], T]) -> T:
+        """Wait for the pending command, and return what `read` returns for its ticket."""
+        replies = self.replies
+        if replies.inside or replies.pending is None or replies.pending.call != kind:
+            self.check(f"{kind}_wait", name)
+        ticket = replies.pending
+        assert ticket is not None
+        if self._clock is not None:
+            self._clock.note(OUTSIDE)
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout, zero=True)
+        self._wait(ticket, timeout)
+        replies.inside = True
+        if kind == "step":
+            self.rows.finish_step()
+        elif kind == "reset":
+            self._settle_reset(ticket)
+        try:
+            result = read(ticket)
+        except RecursionError:
+            replies.inside = False
+            if kind != "call":
+                self._raise_endless(split(parts_of(ticket), range(len(self.rows.state))))
+            raise
+        if replies.closed:
+            replies.check_open()
+        if kind != "call":
+            self.ring.current, self.ring.steps = ticket.slot, ticket.steps
+        del replies.tickets[ticket.number]
+        if self._clock is not None:
+            self._clock.note(COMPUTING)
+        if self._is_watched:
+            self._links.ring(bool(self.rows.ready))
+        replies.pending, replies.inside = None, False
+        return result
+
+    def _settle_reset(self, ticket: Ticket) -> None:
+        """Note that rows were reset: they are usable again, and can be received."""
+        if self.masked_rows is None:
+            self.ring.begins_rollout = self.ring.is_mixed = False
+        if self._clock is not None and self.rows.is_new:
+            self._clock.begin()
+        assert ticket.rows is not None
+        self.rows.finish_reset(snapshot(split(parts_of(ticket), ticket.rows)))
+
+    def end_rollout(self) -> Rollout:
+        """Return the steps of a complete rollout; the next step begins another."""
+        self.check("step", "rollout_view")
+        buffers, steps = self._links.buffers, self.ring.rollout_steps
+        infos = buffers.plan.infos
+        rollout = Rollout(
+            buffers.plan.observations.ring(buffers.arena, steps + 1),
+            buffers.rewards[1 : steps + 1].copy(),
+            buffers.terminations[1 : steps + 1].copy(),
+            buffers.truncations[1 : steps + 1].copy(),
+            {key: layout.ring(buffers.arena, steps + 1) for key, layout in infos.items()},
+        )
+        self.ring.begins_rollout = True
+        return rollout
+
+    def receive(
+        self,
+        read: Callable[[list[int]], T],
+        count: int,
+        timeout: float | None,
+        rows: Sequence[int] | None = None,
+        at_least: int | None = None,
+        by_row: bool = False,
+    ) -> T:
+        """Wait until `count` rows, or those of `rows`, are ready; return what `read` returns.
+
+        After `timeout`, the rows that are ready are received if they are `at_least` so many. If one
+        of them failed, its exception is raised, once, and the others stay ready; with `by_row`,
+        `read` gets the failed rows too.
+        """
+        table, replies = self.rows, self.replies
+        self._wanted = count
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout, zero=True)
+        replies.by_row = by_row
+        self._wait_for_rows(count, rows, timeout, at_least)
+        chosen = table.first(count) if rows is None else list(rows)
+        if table.failures and not by_row:
+            for row in chosen:
+                if row in table.failures:
+                    self._raise_row(table.failures[row])
+        if table.results and not by_row:
+            for row in chosen:
+                if isinstance(table.results.get(row), Failure):
+                    failure = table.results[row]
+                    table.receive([row])
+                    failure.throw()
+        replies.inside = True
+        try:
+            result = read(chosen)
+        except RecursionError:
+            replies.inside = False
+            self._raise_endless({row: table.ready[row] for row in chosen})
+            raise
+        if replies.closed:
+            replies.check_open()
+        table.receive(chosen)
+        if self._is_watched:
+            self._links.ring(bool(table.ready))
+        if self._clock is not None:
+            self._clock.note(COMPUTING)
+        replies.inside = False
+        return result
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while `receive` would return rows at once."""
+        descriptor = self._links.fileno()
+        self._is_watched = True
+        self._links.ring(bool(self.rows.ready))
+        return descriptor
+
+    def _raise_row(self, failure: Failure) -> NoReturn:
+        """Raise the failure of rows, which are then received."""
+        table = self.rows
+        table.receive([row for row in table.ready if table.failures.get(row) is failure])
+        failure.throw()
+
+    def _raise_endless(self, infos: Mapping[int, Mapping[str, Any]]) -> None:
+        """Raise for the first row whose info contains itself, and cannot be merged."""
+        endless = find_endless(infos)
+        if endless is None:
+            return
+        row, key = endless
+        text = "{:envs}: info[{}] holds itself, or is nested too deeply: leave the key out"
+        error = InvalidInfoError(Message(text, [row], repr(key)))
+        failure = Failure((row,), self.replies.verb, error, "", self.supervisor.of[row])
+        if self.replies.pending is None:
+            self.rows.fail(row, failure)
+            self._raise_row(failure)
+        self.replies.failures.append(failure)
+        self._raise_failure()
+
+    # ------------------------------------------------------------------ waiting
+
+    def look(self) -> None:
+        """Warn of slow environments among the awaited ones."""
+        replies = self.replies
+        pending, numbers = replies.pending, self.rows.number
+        number_of = numbers.__getitem__ if pending is None else lambda _: pending.number
+        replies.slow.look(replies.owing, number_of, replies.verb)
+
+    def _wait(self, ticket: Ticket, timeout: float | None) -> None:
+        """Wait until all workers have replied to a command."""
+        replies, since, limit = self.replies, time.monotonic(), timeout
+        if limit is None:
+            limit = self._settings.step_timeout
+            if limit is None and ticket.op is Op.RESET:
+                # Renderers and simulators often start, or hang, in the first reset.
+                is_first = any(self.rows.state[row] & NEW for row in ticket.rows or ())
+                limit = self._settings.start_timeout if is_first else None
+        until = NEVER if limit is None else Deadline(limit)
+        try:
+            if replies.losses:
+                replies.handle_losses()
+            while ticket.owing and not replies.failures:
+                self._turn(until)
+                if self.supervisor.build_by and timeout is None and limit is not None:
+                    until = Deadline(limit)  # it begins when all workers are built
+                elif until.passed and ticket.owing and not replies.failures:
+                    self._overrun(limit, timeout)
+            if replies.failures:
+                self._raise_failure()
+        except BaseException as error:
+            self._end_early(error, since)
+            raise
+
+    def _wait_for_rows(
+        self, count: int, rows: Sequence[int] | None, timeout: float | None, at_least: int | None
+    ) -> None:
+        """Wait until rows of a stream are ready."""
+        replies, ready, since = self.replies, self.rows.ready, time.monotonic()
+        # With restarts of late workers, each row has its own time limit, which bounds the wait.
+        limit = timeout
+        if limit is None and not self._restarts_late:
+            limit = self._settings.step_timeout
+        until = NEVER if limit is None else Deadline(limit)
+        try:
+            if replies.losses:
+                replies.handle_losses()
+            if since >= replies.slow.due or timeout == 0:
+                # Rows that answered while the caller did something else are not slow.
+                came = self._links.wait(0.0)
+                if came:
+                    replies.take(came)
+                if since >= replies.slow.due:
+                    self.look()
+            by_ticket = self._restarts_late or replies.by_row
+            while not replies.failures:
+                if not (by_ticket and self._end_late_rows()):
+                    if rows is None:
+                        needed = at_least if at_least is not None and until.passed else count
+                        is_done = len(ready) >= needed
+                    else:
+                        is_done = ready.keys() >= set(rows)
+                    if is_done:
+                        return
+                    if until.passed:
+                        self._overrun(limit, timeout)
+                self._turn(min(until, self._row_deadline()) if by_ticket else until)
+            self._raise_failure()
+        except BaseException as error:
+            self._end_early(error, since)
+            raise
+
+    def _turn(self, until: Deadline) -> None:
+        """Process what comes, until a time limit; without anything, look for slow environments."""
+        replies, build_by = self.replies, self.supervisor.build_by
+        if build_by:
+            until = min(until, *build_by.values())
+        came = self._links.wait(replies.slow.shorten(until.left))
+        if came:
+            replies.take(came)
+        else:
+            self.look()
+        if build_by:
+            self.give_up_building()
+
+    def give_up_building(self) -> None:
+        """Note a failure for each worker that was not built in time."""
+        for failure in self.supervisor.late_builds():
+            self.replies.fail_worker(failure.worker, failure)
+
+    def _row_deadline(self) -> Deadline:
+        """Return the first time limit of rows in a stream whose workers are built."""
+        building = self.supervisor.build_by.keys()
+        tickets = self.replies.tickets.values()
+        return min(
+            (ticket.until for ticket in tickets if not ticket.owing <= building), default=NEVER
+        )
+
+    def _end_late_rows(self) -> bool:
+        """Restart the workers of rows that are late, or let these fail; return whether any is."""
+        if not self._row_deadline().passed:
+            return False
+        replies, links = self.replies, self._links
+        came, grace = (
+            links.wait(0.0),
+            NEVER,
+        )  # answers may have come while the caller did other things
+        while came or (any(map(links.is_answering, replies.owing)) and not grace.passed):
+            if came:
+                grace = Deadline(_LATE_GRACE)
+                replies.take(came)
+            came = links.wait(grace.left if any(map(links.is_answering, replies.owing)) else 0.0)
+        building = self.supervisor.build_by.keys()
+        tickets = replies.tickets.values()
+        late = [
+            ticket for ticket in tickets if ticket.until.passed and not ticket.owing <= building
+        ]
+        workers = {worker for ticket in late for worker in ticket.owing} - building
+        if self._restarts_late:
+            self._restart_late(workers)
+        else:
+            for ticket in late:
+                self._fail_late(ticket)
+        return bool(workers)
+
+    def _fail_late(self, ticket: Ticket) -> None:
+        """Let the rows of a ticket that have not answered fail, with the stack of each."""
+        replies, table, number = self.replies, self.rows, ticket.number
+        seconds = self._settings.step_timeout or self._settings.start_timeout
+        for row in ticket.rows or ():
+            if table.is_awaited(row, number):
+                worker = self.supervisor.of[row]
+                running = self._links.running(worker)
+                where = self._links.find(worker, _STACK_SECONDS)
+                advice = "restart or reset it"
+                error = overdue(ticket.op.verb, seconds, [row], running, advice, *where)
+                log.warning("%s", without_advice(error))
+                table.fail(row, Failure((row,), "step", error, "", worker))
+        del replies.tickets[number]
+
+    def _overrun(self, limit: float | None, given: float | None) -> None:
+        """Raise that a wait took too long, or restart the workers that are late.
+
+        They are restarted only if the time is that of the settings, and none was `given`.
+        """
+        replies, settings, seconds = self.replies, self._settings, limit or 0.0
+        if given is None and self._restarts_late:
+            self._restart_late(set(replies.owing))
+            return
+        rows, running = replies.busy_rows(replies.owing)
+        advice = f"wait again, {self._links.reset_advice}or close()"
+        if given is None and settings.step_timeout is None:
+            advice += f" (start_timeout bounds the first reset){self._links.hang_advice}"
+        # A very short wait, such as timeout=0, does not read a stack.
+        where = self.supervisor.find_running(replies.owing, min(PATIENCE, seconds))
+        error = overdue(replies.verb, seconds, rows, running, advice, *where)
+        # The timeout of a single wait may be used to check whether something is ready.
+        if limit in (settings.step_timeout, settings.start_timeout):
+            log.warning("%s", without_advice(error))
+        raise error
+
+    def _restart_late(self, workers: Collection[int]) -> None:
+        """Treat workers that exceeded `step_timeout` like dead ones, in one restart."""
+        if not workers:
+            return
+        replies, slices = self.replies, self._links.slices
+        rows, running = replies.busy_rows(workers)
+        advice = "their workers are restarted, with all of their environments"
+        where = self.supervisor.find_running(workers)
+        timeout = self._settings.step_timeout or 0.0
+        error = overdue(replies.verb, timeout, rows, running, advice, *where)
+        error.env_ids = tuple(row for worker in sorted(workers) for row in slices[worker])
+        replies.losses.update(dict.fromkeys(workers, error))
+        replies.handle_losses()
+        for ticket in replies.tickets.values():
+            if ticket.until.passed:
+                ticket.until = Deadline(timeout)
+
+    def _end_early(self, error: BaseException, since: float) -> None:
+        """Note that a wait ended early, and add to a KeyboardInterrupt what was awaited."""
+        replies = self.replies
+        if self._clock is not None:
+            self._clock.note(COMPUTING)
+        if replies.closed:
+            if isinstance(error, Exception):
+                replies.check_open()
+            return
+        pending = replies.pending
+        for ticket in replies.tickets.values() if pending is None else (pending,):
+            ticket.is_overdue = True
+        # isinstance would read the exception's __class__, which may raise.
+        self.interrupted = not issubclass(type(error), Exception)
+        if issubclass(type(error), KeyboardInterrupt) and not replies.inside and replies.owing:
+            rows, _ = replies.busy_rows(replies.owing)
+            where, _ = self.supervisor.find_running(replies.owing)
+            error.add_note(waited(replies.verb, since, rows, where))
+
+    def _raise_failure(self) -> NoReturn:
+        """Raise the failure of the lowest environment; a step or reset loses all of its rows."""
+        replies, table, grace = self.replies, self.rows, Deadline(_FAULT_GRACE)
+        while replies.owing and not grace.passed:
+            came = self._links.wait(grace.left)
+            if came:
+                replies.take(came)
+        failures = sorted(replies.failures, key=lambda failure: failure.env_ids[:1])
+        replies.inside = True
+        pending, states = replies.pending, self.supervisor.states
+        if pending is not None and pending.call == "call" and WorkerState.DEAD not in states:
+            # An exception in a method breaks nothing, and late replies of others are dropped.
+            del replies.tickets[pending.number]
+            replies.pending, replies.failures = None, []
+        else:
+            for failure in failures:
+                table.failures.update(dict.fromkeys(failure.env_ids, failure))
+            replies.drop()
+            table.lose()
+        replies.inside = False
+        failures[0].throw()
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self, seconds: float, terminate: bool) -> list[int]:
+        """End every worker; return the environments that had to be killed.
+
+        Exceptions of environments in closing are raised after everything is freed.
+        """
+        self.replies.closed = True
+        dead = [state is WorkerState.DEAD for state in self.supervisor.states]
+        self.supervisor.close()
+        late: list[int] = []
+        replies = self._links.close(seconds, terminate)
+        for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
+            rows = self._links.slices[worker]
+            if op is Op.CLOSE:
+                late.extend(rows if payload is None else payload)
+            elif op is Op.DIED:
+                if not dead[worker]:
+                    advice, running = "everything is freed", self._links.running(worker) or [-1]
+                    raise died(worker, rows, "close", payload, running[0], advice)
+            elif self.rows.failures.keys().isdisjoint(payload.env_ids):
+                # An error in closing a failed environment would hide the first error.
+                payload.throw()
+        return late

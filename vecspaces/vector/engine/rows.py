@@ -1,0 +1,198 @@
+"""Row table: the state of every row; `legality.py` says which calls a state allows.
+
+Everything that the caller knows about rows is here, and only the engine changes it. The state of a
+row is a byte of flags, so that a bulk step is one comparison and one assignment over all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.vector.exchange.failures import Failure
+
+#: The info of an environment, as the environment returned it.
+Info = dict[str, Any]
+
+#: Not reset since its environment was built.
+NEW = 1
+#: A command was sent, and the row has not answered.
+BUSY = 2
+#: The row has answered, and its result was not received.
+READY = 4
+#: Reset, and sent no action since then: its result is a first observation, which may stay unread.
+FRESH = 8
+#: The last step ended the episode. In NEXT_STEP mode this is noted only where it is needed.
+ENDED = 16
+#: The environment raised an exception, and must be built again.
+FAILED = 32
+#: Its command was interrupted, or ended by the failure of another row: only `reset()` helps.
+LOST = 64
+
+
+class RowTable:
+    """The rows of a vector env.
+
+    Attributes:
+        is_new: Whether no reset of all rows has ended yet.
+        state: The flags of each row, one byte per row.
+        flags: The same bytes as an array; shape `(num_envs,)`, dtype uint8.
+        number: The number of the ticket that each row was sent last.
+        ready: The rows that are READY, in the order in which they answered, and the info of each.
+        results: The ready rows that were called, and the result of each, or its failure.
+        failures: The rows that are FAILED, and the failure of each.
+        outdated: Rows whose environment the next reset builds again, in the caller's process.
+        restarted: Rows whose episode was lost with their worker, until a step has reported it.
+        lost_episodes: How many lost episodes of each row a step has reported.
+        gone: Rows of agents whose next action is not used; shape `(num_envs,)`.
+        seeds: The last seed of each row.
+        options: The options of the autoresets of each row.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.is_new = True
+        self.state = bytearray([NEW]) * num_envs
+        self.flags: npt.NDArray[np.uint8] = np.frombuffer(self.state, np.uint8)
+        self.number = [0] * num_envs
+        self.ready: dict[int, Info] = {}
+        self.results: dict[int, Any] = {}
+        self.failures: dict[int, Failure] = {}
+        self.outdated: set[int] = set()
+        self.restarted: set[int] = set()
+        self.lost_episodes: npt.NDArray[np.int64] = np.zeros(num_envs, np.int64)
+        self.gone: npt.NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
+        self.seeds: list[int | None] = [None] * num_envs
+        self.options: list[Mapping[str, Any] | None] = [None] * num_envs
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "flags"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.flags = np.frombuffer(self.state, np.uint8)
+
+    def having(self, flags: int) -> list[int]:
+        """Return the rows that have all of some flags."""
+        return np.flatnonzero((self.flags & flags) == flags).tolist()
+
+    @property
+    def ended(self) -> npt.NDArray[np.bool_]:
+        """Which rows ended their episode in the last step; shape `(num_envs,)`."""
+        return (self.flags & ENDED).astype(np.bool_)
+
+    def first(self, count: int) -> list[int]:
+        """Return the rows that `recv` receives next, at most `count`."""
+        return list(islice(self.ready, count))
+
+    # ------------------------------------------------------------------ transitions
+
+    def send_all(self) -> None:
+        """Note that all rows were sent an action."""
+        self.state[:] = bytes([BUSY]) * len(self.state)
+        self.ready.clear()
+
+    def send(self, rows: Sequence[int], number: int, starts: Iterable[int] = ()) -> None:
+        """Note that rows were sent an action, or a reset if they are in `starts`."""
+        state, numbers, ready = self.state, self.number, self.ready
+        for row in rows:
+            state[row] = BUSY
+            numbers[row] = number
+        for row in rows if ready else ():
+            ready.pop(row, None)
+        for row in starts:
+            state[row] = BUSY | FRESH
+            self._begin(row)
+
+    def call(self, rows: Iterable[int], number: int) -> None:
+        """Note that rows were sent a call; an unread first observation is not received any more."""
+        for row in rows:
+            self.state[row] = self.state[row] & ~READY | BUSY
+            self.number[row] = number
+            self.ready.pop(row, None)
+
+    def is_awaited(self, row: int, number: int) -> bool:
+        """Whether a row has not answered the ticket of this number."""
+        return self.state[row] & BUSY != 0 and self.number[row] == number
+
+    def answer(self, row: int, info: Info) -> None:
+        """Note that a row has answered."""
+        self.state[row] = self.state[row] & ~BUSY | READY
+        self.ready[row] = info
+
+    def fail(self, row: int, failure: Failure) -> None:
+        """Note that a row has failed; its exception can be received."""
+        self.failures[row] = failure
+        self.ready.pop(row, None)
+        self.state[row] = FAILED
+        self.answer(row, {})
+
+    def receive(self, rows: Iterable[int]) -> None:
+        """Note that results were received."""
+        for row in rows:
+            self.state[row] &= ~READY
+            del self.ready[row]
+            self.results.pop(row, None)
+
+    def note_ends(self, at: Any, ended: npt.NDArray[np.bool_]) -> None:
+        """Note which rows ended their episode."""
+        self.flags[at] = self.flags[at] & ~np.uint8(ENDED) | ended.view(np.uint8) * np.uint8(ENDED)
+
+    def note_agents(self, at: Any, infos: Mapping[str, Any]) -> None:
+        """Note which agents are gone, and which are finished: all at the end of the episode."""
+        known = infos.get("_alive", False)
+        if np.any(known):
+            self.gone[at] = np.where(known, ~infos["alive"], self.gone[at])
+            self.note_ends(at, np.where(known, infos["episode_over"], self.ended[at]))
+
+    def finish_step(self) -> None:
+        """Note that a step of all rows has ended; `note_ends` follows where ends are noted."""
+        self.state[:] = bytes(len(self.state))
+
+    def finish_reset(self, infos: Mapping[int, Info]) -> None:
+        """Note that rows were reset; their first observations can be received."""
+        self.is_new = False
+        for row, info in infos.items():
+            self._begin(row)
+            self.ready.pop(row, None)
+            self.state[row] = FRESH
+            self.answer(row, info)
+
+    def _begin(self, row: int) -> None:
+        """Note that an episode begins, in an environment that is built again if necessary."""
+        self.failures.pop(row, None)
+        self.outdated.discard(row)
+        self.restarted.discard(row)
+        self.gone[row] = False
+
+    def lose(self, rows: Iterable[int] | None = None) -> None:
+        """Note that the results of some rows are lost, or of all."""
+        for row in range(len(self.state)) if rows is None else rows:
+            self.state[row] = LOST
+            self.ready.pop(row, None)
+
+    def lose_starts(self, rows: Iterable[int]) -> None:
+        """Note that the results of rows will report a loss, not a first observation."""
+        for row in rows:
+            self.state[row] &= ~FRESH
+
+    def renew(self, row: int) -> None:
+        """Note that the environment of a row is built again, and needs a reset."""
+        self.state[row] = self.state[row] & LOST | NEW
+        self.ready.pop(row, None)
+        self.failures.pop(row, None)
+
+    def needs_building(self, rows: Iterable[int]) -> list[int]:
+        """Return those of some rows whose environments a reset must build again."""
+        if not (self.failures or self.outdated):
+            return []
+        return [row for row in rows if row in self.failures or row in self.outdated]
+
+    def note_start(self, row: int, seed: int | None, options: Mapping[str, Any] | None) -> None:
+        """Note the seed and options of a reset, which a restart uses again."""
+        if seed is not None:
+            self.seeds[row] = seed
+        self.options[row] = options

@@ -1,0 +1,192 @@
+"""Supervisor: the state of every worker, and what follows when it ends, is late or is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+
+from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
+from vecspaces.log import log
+from vecspaces.vector.backends.backend import PATIENCE, Backend
+from vecspaces.vector.engine.rows import RowTable
+from vecspaces.vector.exchange.deadline import Deadline
+from vecspaces.vector.exchange.failures import Death, Failure, Message, died, name_envs
+from vecspaces.vector.exchange.messages import Restart
+from vecspaces.vector.session.arguments import Settings
+from vecspaces.vector.session.seeds import restart_seed
+
+Loss = Death | StepTimeoutError
+
+
+class WorkerState(Enum):
+    """The state of a worker; whether it is busy is what the open tickets say."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DEAD = "dead"
+    CLOSED = "closed"
+
+
+_S = WorkerState
+#: The events of each state, and the state after it. After `close` nothing is started.
+TRANSITIONS: Mapping[tuple[WorkerState, str], WorkerState] = {
+    (_S.STARTING, "start"): _S.STARTING,
+    (_S.STARTING, "built"): _S.READY,
+    (_S.STARTING, "end"): _S.DEAD,
+    (_S.STARTING, "close"): _S.CLOSED,
+    (_S.READY, "start"): _S.STARTING,
+    (_S.READY, "end"): _S.DEAD,
+    (_S.READY, "close"): _S.CLOSED,
+    (_S.DEAD, "start"): _S.STARTING,
+    (_S.DEAD, "end"): _S.DEAD,
+    (_S.DEAD, "close"): _S.CLOSED,
+    (_S.CLOSED, "end"): _S.CLOSED,
+    (_S.CLOSED, "close"): _S.CLOSED,
+}
+
+
+class Supervisor:
+    """The workers of a vector env.
+
+    Attributes:
+        states: The state of each worker.
+        of: The worker of each row.
+        build_by: The workers that are starting, and the time limit of each.
+        restarts: How often each worker was restarted in the middle of a run.
+    """
+
+    def __init__(self, links: Backend, settings: Settings, rows: RowTable) -> None:
+        self._links, self._slices, self._rows = links, links.slices, rows
+        self._limit, self._budget = settings.start_timeout, settings.budget
+        self.states = [WorkerState.READY] * len(self._slices)
+        self.of = [worker for worker, part in enumerate(self._slices) for _ in part]
+        self.build_by: dict[int, Deadline] = {}
+        self.restarts = [0] * len(self._slices)
+
+    def move(self, worker: int, event: str) -> None:
+        """Change the state of a worker by an event of `TRANSITIONS`."""
+        state = TRANSITIONS.get((self.states[worker], event))
+        if state is None:
+            raise ClosedEnvironmentError("close() was called: no worker is started any more")
+        self.states[worker] = state
+
+    def of_rows(self, rows: Iterable[int]) -> dict[int, list[int]]:
+        """Sort rows by their workers, which are in ascending order."""
+        if len(self._slices) == 1:
+            return {0: list(rows)}
+        parts: dict[int, list[int]] = {}
+        for row in rows:
+            parts.setdefault(self.of[row], []).append(row)
+        return dict(sorted(parts.items()))
+
+    # ------------------------------------------------------------------ events
+
+    def start(self, worker: int, restart: Restart | None = None) -> None:
+        """Replace a worker; its next command waits until it is built."""
+        if self.states[worker] is not WorkerState.CLOSED:
+            self.note_end(worker)  # until it is started, even if an interrupt comes
+            self._links.start(worker, restart)
+        if self.states[worker] is WorkerState.CLOSED:  # by a signal handler or another thread
+            self._links.end(worker)
+        self.move(worker, "start")
+        self.build_by[worker] = Deadline(self._limit)
+
+    def restart(self, worker: int) -> None:
+        """Replace a worker in the middle of a run; its rows begin with derived seeds."""
+        rows, table, count = self._slices[worker], self._rows, self.restarts[worker] + 1
+        starts = {row: (restart_seed(table.seeds[row], count), table.options[row]) for row in rows}
+        table.restarted.update(rows)
+        self.start(worker, Restart(starts))
+        self.restarts[worker] = count
+
+    def note_built(self, worker: int) -> None:
+        """Note that a worker has built its environments."""
+        self.build_by.pop(worker, None)
+        self.move(worker, "built")
+
+    def note_end(self, worker: int) -> None:
+        """Note that a worker cannot be used: a reset replaces it."""
+        self.build_by.pop(worker, None)
+        self.move(worker, "end")
+
+    def late_builds(self) -> list[Failure]:
+        """Return a failure for each worker that was not built in time, which is then dead."""
+        failures = []
+        for worker in [worker for worker, by in self.build_by.items() if by.passed]:
+            rows, error = self._slices[worker], self._links.give_up_building(worker, self._limit)
+            self.note_end(worker)
+            failures.append(Failure(tuple(rows), "build", error, "", worker))
+            log.warning("%s: not built again within start_timeout", name_envs(rows))
+        return failures
+
+    def close(self) -> None:
+        """Note that all workers are closed: none is started any more."""
+        for worker in range(len(self.states)):
+            self.move(worker, "close")
+
+    # ------------------------------------------------------------------ losses
+
+    def judge(self, worker: int, loss: Loss, verb: str) -> Exception | None:
+        """Return the error for the loss of a worker; None if the worker is to be restarted."""
+        budget = self._budget
+        error: StepTimeoutError | WorkerDiedError
+        if isinstance(loss, StepTimeoutError):
+            error, restarts = loss, True
+        else:
+            restarts = budget is not None and budget.on_worker_death != "raise"
+            if loss.error is not None:
+                # An actor restarts its processes itself, unless a function here decides.
+                restarts = budget is not None and callable(budget.on_worker_death)
+            error = loss.error or self._died(worker, loss, verb, restarts)
+        if budget is None or not restarts:
+            return error
+        try:
+            budget.spend(error, loss)
+        except Exception as fault:  # too many restarts, or an exception of the user's function
+            return fault
+        return None
+
+    def _died(self, worker: int, death: Death, verb: str, restarts: bool) -> WorkerDiedError:
+        """Return the error for a worker that died."""
+        links = self._links
+        advice = (
+            "its environments are built again"
+            if restarts
+            else "call reset() to build its environments again, or close(); "
+            'on_worker_death="restart" goes on by itself'
+        )
+        (running, *_), text, _ = links.locate(worker)
+        return died(
+            worker, self._slices[worker], verb, death, running if text else -1, advice, text
+        )
+
+    # ------------------------------------------------------------------ busy workers
+
+    def busy_rows(
+        self, workers: Iterable[int], awaited: Collection[int] | None
+    ) -> tuple[list[int], list[int]]:
+        """Return the unfinished environments of workers, and those that are running now.
+
+        In a stream, these are among the `awaited` rows; otherwise a worker steps its rows in order.
+        """
+        unfinished: list[int] = []
+        running: list[int] = []
+        for worker in sorted(workers):
+            running.extend(sorted(self._links.running(worker)))
+            if awaited is not None:
+                unfinished.extend(row for row in self._slices[worker] if row in awaited)
+            else:
+                unfinished.extend(self._links.unfinished(worker))
+        return unfinished, running
+
+    def find_running(
+        self, workers: Collection[int], patience: float = PATIENCE
+    ) -> tuple[Message | str, str | None]:
+        """Return the position, as text, and the stack of the first environment that is running.
+
+        Only the first, since asking may take `patience` seconds.
+        """
+        running = [worker for worker in workers if self._links.running(worker)]
+        if not workers:
+            return "", None
+        return self._links.find(min(running or workers), patience)

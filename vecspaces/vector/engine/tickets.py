@@ -1,0 +1,46 @@
+"""Ticket: a command that was sent, and the replies that it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vecspaces.vector.exchange.deadline import Deadline
+from vecspaces.vector.exchange.messages import Op
+
+NEVER = Deadline(None)
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A command and its progress.
+
+    Attributes:
+        number: Repeated by every reply; a reply whose number has no open ticket is dropped.
+        op: The command.
+        call: What ends it: "reset", "step" or "call" for the waits of these names, "send" for
+            `recv`.
+        payloads: By worker, the arguments.
+        owing: The workers that have not replied.
+        rows: The rows that an interrupt loses; None: all.
+        slot: The slot of the ring that it writes.
+        steps: The number of steps of the rollout after it.
+        left: How many of its rows have not answered; 0 if workers answer, not rows.
+        results: By worker, the payload of its reply.
+        until: When its rows are late, if rows have their own time limits.
+        is_overdue: Whether a wait for it ended early, by a timeout or an interrupt.
+    """
+
+    number: int
+    op: Op
+    call: str
+    payloads: Mapping[int, Any]
+    owing: set[int]
+    rows: Sequence[int] | None
+    slot: int
+    steps: int
+    left: int = 0
+    results: dict[int, Any] = field(default_factory=dict)
+    until: Deadline = NEVER
+    is_overdue: bool = False
