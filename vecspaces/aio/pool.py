@@ -144,7 +144,10 @@ class Pool:
     ) -> None:
         limits: dict[str, Any] = {**(kwargs.get("vector_kwargs") or {}), **kwargs}
         for name in sorted(_REFUSED.intersection(limits)):
-            raise TypeError(f"Pool takes no {name}: it returns single values, and restarts workers")
+            raise TypeError(
+                f"Pool takes no {name}: conversations reset their environments and get single "
+                "values, and the pool restarts workers"
+            )
         if backend not in ("async", "thread"):
             raise ValueError(f"backend must be 'async' or 'thread', found {backend!r}")
         if restart_after is not None:
@@ -202,15 +205,17 @@ class Pool:
 
     def stats(self) -> PoolStats:
         """Return the states of the environments, and counts so far."""
-        used = self.free + len(self._held)
-        events = (self._counts[event] for event in ("reset", "step", "failure", "timeout"))
+        counts, held = self._counts, len(self._held)
         return PoolStats(
-            self.free,
-            len(self._held),
-            len(self) - used,
-            len(self._lost),
-            len(self._waiting),
-            *events,
+            free=self.free,
+            held=held,
+            restoring=len(self) - self.free - held,
+            lost=len(self._lost),
+            waiting=len(self._waiting),
+            resets=counts["reset"],
+            steps=counts["step"],
+            failures=counts["failure"],
+            timeouts=counts["timeout"],
             restarts=tuple(self._restarts),
             renewals=tuple(self._renewals),
         )
@@ -438,21 +443,22 @@ class Pool:
         times.append(now)
         while times[0] < now - self._window:
             times.popleft()
-        return len(times) <= self._max_restarts
+        return len(times) <= int(self._max_restarts)
 
     def _part_with(self, rows: Iterable[int], worker: int, error: Exception) -> None:
         """Remove environments from the pool."""
         self._lost.update(rows)
         self._free = deque(row for row in self._free if row not in self._lost)
+        text = f"environments {', '.join(map(str, rows))} left the pool, since max_restarts is "
+        fault = WorkerDiedError(f"{text}reached: {error!r}", [*rows], worker, "build")
+        fault.__cause__ = error
+        log.error("%s", fault)
         for row in rows:
             self._stop_timer(row)
-        names, why = ", ".join(map(str, rows)), f"max_restarts is reached: {error!r}"
-        log.error("environments %s left the pool, since %s", names, why)
+            if row in self._held:
+                self._held[row].fail(fault)
         if not len(self):
-            text = f"acquire: no environment is left in the pool, since {why}"
-            fault = WorkerDiedError(text, range(len(self._worker_of)), worker, "acquire")
-            fault.__cause__ = error
-            self._refuse(fault)
+            self._refuse(copied(fault, f"acquire: no environment is left: {fault}"))
 
     # ------------------------------------------------------------------ lending
 

@@ -29,7 +29,7 @@ from vecspaces.vector.engine.legality import (
     refusing,
 )
 from vecspaces.vector.engine.replies import Replies, parts_of
-from vecspaces.vector.engine.rows import BUSY, NEW, READY, RowTable
+from vecspaces.vector.engine.rows import BUSY, FRESH, NEW, READY, RowTable
 from vecspaces.vector.engine.supervisor import WorkerState
 from vecspaces.vector.engine.tickets import NEVER, Ticket
 from vecspaces.vector.exchange.deadline import Deadline
@@ -630,7 +630,8 @@ class Engine:
                 running = self._links.running(worker)
                 where = self._links.find(worker, _STACK_SECONDS)
                 advice = "restart or reset it"
-                error = overdue(ticket.op.verb, seconds, [row], running, advice, *where)
+                verb = "reset" if table.state[row] & FRESH else ticket.op.verb
+                error = overdue(verb, seconds, [row], running, advice, *where)
                 log.warning("%s", without_advice(error))
                 table.fail(row, Failure((row,), "step", error, "", worker))
         del replies.tickets[number]
