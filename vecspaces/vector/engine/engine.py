@@ -456,7 +456,10 @@ class Engine:
         except RecursionError:
             replies.inside = False
             self._raise_endless({row: table.ready[row] for row in chosen})
-            raise
+            if not by_row or table.failures.keys().isdisjoint(chosen):
+                raise
+            # Its row has failed, and the others can be read.
+            return self.receive(read, len(chosen), 0.0, chosen, by_row=True)
         if replies.closed:
             replies.check_open()
         table.receive(chosen)
@@ -491,6 +494,8 @@ class Engine:
         failure = Failure((row,), self.replies.verb, error, "", self.supervisor.of[row])
         if self.replies.pending is None:
             self.rows.fail(row, failure)
+            if self.replies.by_row:
+                return
             self._raise_row(failure)
         self.replies.failures.append(failure)
         self._raise_failure()
