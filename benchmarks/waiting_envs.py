@@ -140,22 +140,14 @@ async def _measure(make: Callable[[], Any], plan: Plan, num_envs: int, seconds: 
     return Result(statistics.median(turns), took, ran / (plan.shape[0] * (plan.shape[1] + 1)))
 
 
-def measure_pool(
-    plan: Plan, num_envs: int, num_workers: int, seconds: float, *, new_loop: Any = None
-) -> Result:
-    """Measure `vecspaces.aio.Pool`."""
-    make = partial(
-        Pool,
-        partial(Waiting, plan.shape[1]),
-        num_envs,
-        num_workers=num_workers,
-        concurrent_envs=num_envs // num_workers,
-    )
+def measure_pool(plan: Plan, num_envs: int, seconds: float, *, new_loop: Any = None) -> Result:
+    """Measure `vecspaces.aio.Pool`, with a process for each environment."""
+    make = partial(Pool, partial(Waiting, plan.shape[1]), num_envs)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_measure(make, plan, num_envs, seconds))
 
 
-def measure_threads(plan: Plan, num_envs: int, num_workers: int, seconds: float) -> Result:
+def measure_threads(plan: Plan, num_envs: int, seconds: float) -> Result:
     """Measure the pool that is written by hand."""
     return asyncio.run(
         _measure(partial(ThreadPool, num_envs, plan.shape[1]), plan, num_envs, seconds)
@@ -165,20 +157,9 @@ def measure_threads(plan: Plan, num_envs: int, num_workers: int, seconds: float)
 # ---------------------------------------------------------------------- batches
 
 
-def measure_batches(plan: Plan, num_envs: int, num_workers: int, seconds: float) -> Result:
-    """Measure `AsyncVectorEnv.step` with a thread for each environment."""
-    return _measure_step(num_envs, num_workers, seconds, num_envs // num_workers)
-
-
-def measure_line(plan: Plan, num_envs: int, num_workers: int, seconds: float) -> Result:
-    """Measure `AsyncVectorEnv.step` without threads: the environments of a worker in line."""
-    return _measure_step(num_envs, num_workers, seconds, 1)
-
-
-def _measure_step(num_envs: int, num_workers: int, seconds: float, concurrent_envs: int) -> Result:
-    with AsyncVectorEnv(
-        [Waiting] * num_envs, num_workers=num_workers, concurrent_envs=concurrent_envs
-    ) as envs:
+def measure_batches(plan: Plan, num_envs: int, seconds: float) -> Result:
+    """Measure `AsyncVectorEnv.step` with a process for each environment."""
+    with AsyncVectorEnv([Waiting] * num_envs, num_workers=num_envs) as envs:
         envs.reset()
         actions, turns = np.full((num_envs, 1), seconds), []
         for _ in range(5):
@@ -188,7 +169,7 @@ def _measure_step(num_envs: int, num_workers: int, seconds: float, concurrent_en
     return Result(step=statistics.median(turns))
 
 
-def measure_torchrl(plan: Plan, num_envs: int, num_workers: int, seconds: float) -> Result:
+def measure_torchrl(plan: Plan, num_envs: int, seconds: float) -> Result:
     """Measure TorchRL's AsyncEnvPool, whose results are received in batches."""
     import torch
     from torchrl.envs import AsyncEnvPool, GymWrapper
@@ -197,7 +178,6 @@ def measure_torchrl(plan: Plan, num_envs: int, num_workers: int, seconds: float)
         [partial(_make_torchrl, GymWrapper, plan.shape[1])] * num_envs,
         backend="multiprocessing",
         exchange="shm",
-        envs_per_worker=num_envs // num_workers,
     )
     try:
         reset, turns = pool.reset(), []
@@ -242,7 +222,6 @@ def _make_torchrl(wrapper: Any, steps: int) -> Any:
 def ways() -> dict[str, Callable[..., Result]]:
     """Return what is measured, as far as it is installed."""
     found: dict[str, Callable[..., Result]] = {
-        "AsyncVectorEnv, in line": measure_line,
         "AsyncVectorEnv": measure_batches,
         "Pool": measure_pool,
     }
@@ -260,12 +239,11 @@ def measure_restart(num_envs: int, start_method: str) -> float:
     """Return the longest time that the event loop is held while a worker is restarted."""
 
     async def main() -> float:
-        make = partial(Pool, Waiting, num_envs, num_workers=1, context=start_method)
-        async with make() as pool, pool.acquire() as env:
+        async with Pool(Waiting, num_envs, context=start_method) as pool, pool.acquire() as env:
             await env.reset()
             doomed: Awaitable[Any] = asyncio.create_task(env.call(_end))
             longest, last = 0.0, time.perf_counter()
-            while pool.stats().restarts == (0,) or pool.free < num_envs - 1:
+            while not any(pool.stats().restarts) or pool.free < num_envs - 1:
                 await asyncio.sleep(0)
                 now = time.perf_counter()
                 longest, last = max(longest, now - last), now
@@ -283,7 +261,6 @@ def _end(env: Any) -> None:
 
 def main(
     num_envs: int = 64,
-    num_workers: int = 2,
     conversations: int = 256,
     steps: int = 20,
     low: float = 0.02,
@@ -294,7 +271,7 @@ def main(
     plan = np.random.default_rng(0).uniform(low, high, (conversations, steps))
     least = ideal(plan, num_envs)
     table = make_table(
-        f"{num_envs} environments, {num_workers} workers; {conversations} conversations",
+        f"{num_envs} environments in as many processes; {conversations} conversations",
         "",
         f"a step of {1000 * step_seconds:g} ms",
         "ratio",
@@ -303,7 +280,7 @@ def main(
         "processor, us per await",
     )
     for name, measure in ways().items():
-        step, took, ran = measure(plan, num_envs, num_workers, step_seconds)
+        step, took, ran = measure(plan, num_envs, step_seconds)
         cells = ["", ""] if step is None else [f"{1e3 * step:.1f} ms", f"{step / step_seconds:.2f}"]
         cells += ["", ""] if took is None else [f"{took:.2f} s", f"{took / least:.2f}"]
         table.add_row(name, *cells, "" if ran is None else f"{1e6 * ran:.0f}")
@@ -312,9 +289,8 @@ def main(
         if importlib.util.find_spec(library) is None:
             print(f"left out: {library} is not installed")
     for method in ("fork", "forkserver", "spawn") if sys.platform == "linux" else ("spawn",):
-        held = measure_restart(num_envs // num_workers, method)
-        print(f"a restart of {num_envs // num_workers} environments, {method}: the event loop")
-        print(f"is held for {1e3 * held:.1f} ms")
+        held = measure_restart(num_envs, method)
+        print(f"restart of a worker, {method}: the event loop is held for {1e3 * held:.1f} ms")
 
 
 if __name__ == "__main__":

@@ -116,10 +116,7 @@ async def play(pool: Pool, seed: int) -> float | Exception:
 
 async def play_all(episodes: int, num_envs: int, timeout: float) -> list[float | Exception]:
     """Play all episodes at once, as far as there are environments."""
-    half = num_envs // 2  # so many in each of two workers, each in a thread of its own
-    async with Pool(
-        Sums, num_envs, num_workers=2, concurrent_envs=half, step_timeout=timeout
-    ) as pool:
+    async with Pool(Sums, num_envs, step_timeout=timeout) as pool:
         results = await asyncio.gather(*(play(pool, seed) for seed in range(episodes)))
         print(pool.stats())
         return results

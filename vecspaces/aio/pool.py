@@ -370,7 +370,7 @@ class Pool:
                 if isinstance(error, StepTimeoutError):
                     self._counts["timeout"] += 1
                     if env is not None:
-                        env.fail(copied(error, _describe(error)))
+                        env.fail(copied(error, _describe(error)[1]))
             elif is_awaited:
                 if env is not None:
                     self._counts["failure"] += 1
@@ -417,19 +417,19 @@ class Pool:
 
     def _lose(self, worker: int, error: Exception) -> None:
         """Restart a worker, and raise the error in the conversations of its rows."""
-        rows, text = self._slices[worker], _describe(error)
+        rows, (what, text) = self._slices[worker], _describe(error)
         if isinstance(error, WorkerDiedError):
             loss = copied(error, text)
         else:
-            text, stack = f"worker {worker} was ended: {text}", getattr(error, "stack", None)
-            loss = WorkerDiedError(text, rows, worker, "step", stack=stack)
-            loss.__cause__ = error
+            what, stack = f"worker {worker} was ended: {what}", getattr(error, "stack", None)
+            loss = WorkerDiedError(f"worker {worker} was ended: {text}", rows, worker, "step")
+            loss.stack, loss.__cause__ = stack, error
         for row in rows:
             if row in self._held:
                 self._held[row].fail(loss)
         if self._may_restart(worker):
             self._restarts[worker] += 1
-            log.warning("restarted, since %s", text)
+            log.warning("%s: restarted", what)
             try:
                 self._start_again(worker, terminate=True)
                 return
@@ -524,10 +524,10 @@ def _do_nothing(env: Any) -> None:
     """Answer when the environment is built."""
 
 
-def _describe(error: Exception) -> str:
-    """Return the text of an error with the advice for a conversation."""
+def _describe(error: Exception) -> tuple[str, str]:
+    """Return what happened, and the text of the error for conversations."""
     if not isinstance(error, (WorkerDiedError, StepTimeoutError)):
-        return repr(error)
+        return repr(error), repr(error)
     line, _, where = str(error).partition("\n")
-    what = line.rpartition(": ")[0] or line
-    return f"{what}: the episode is lost: {AGAIN}" + (where and f"\n{where}")
+    what = line.rpartition(": ")[0] or line  # without the advice
+    return what, f"{what}: the episode is lost: {AGAIN}" + (where and f"\n{where}")
