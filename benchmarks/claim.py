@@ -19,7 +19,7 @@ from benchmarks.contenders import GYMNASIUM, OURS
 from benchmarks.environments import NAMES, find_environment
 from benchmarks.real import TASKS, find_task
 from benchmarks.timing import Measurement, Plan, measure_plan
-from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.cores import count_usable_cores
 
 LEAST, LEAST_DEFAULT, MANY = 0.95, 0.8, 16
 

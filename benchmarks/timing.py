@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.contenders import Contender, Runner
 from vecspaces.cli.console import Show
-from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.exchange.failures import Failure
 

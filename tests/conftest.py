@@ -18,7 +18,7 @@ pytest.register_assert_rewrite("tests.contract", "tests.compare")
 from tests.leaks import made_here, possessions, tag_names  # noqa: E402
 from tests.testing.checking import in_process  # noqa: E402, F401  # a fixture
 from tests.vector.bounds import hurry  # noqa: E402, F401  # a fixture
-from vecspaces.vector.backends.process.cores import count_usable_cores  # noqa: E402
+from vecspaces.cores import count_usable_cores  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.leaks import read_stat
-from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.cores import count_usable_cores
 from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.exchange import deadline
 

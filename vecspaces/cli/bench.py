@@ -19,10 +19,10 @@ from vecspaces.cli import options
 from vecspaces.cli.console import Show, announce, make_table, output, progress_bar
 from vecspaces.cli.contenders import BareLoops, Contender, find_contenders
 from vecspaces.cli.interrupts import Work
+from vecspaces.cores import count_usable_cores
 from vecspaces.files import replacing
 from vecspaces.interop import require_extra
 from vecspaces.make import Factory
-from vecspaces.vector.backends.process.cores import count_usable_cores
 
 _ROUNDS = 8
 # The simplest settings that reach this share of the fastest are recommended.

@@ -12,9 +12,9 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.checks import check_count
+from vecspaces.cores import count_usable_cores
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.backend import ProcessBackend
-from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from vecspaces.cores import count_usable_cores
 from vecspaces.interop import pack_registrations, unpack_registrations
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.env_group import EnvGroup

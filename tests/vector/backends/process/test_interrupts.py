@@ -15,9 +15,9 @@ import pytest
 
 from tests.envs import ledgers
 from tests.interrupts import Struck
+from vecspaces.cores import count_usable_cores
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process import interrupts as module
-from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="holds back signals")

@@ -27,13 +27,13 @@ from multiprocessing.process import BaseProcess
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from vecspaces.cores import count_usable_cores
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.memory import Arena, anonymous_file
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import PATIENCE
 from vecspaces.vector.backends.process import descriptors, forking
 from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack_frame, unpack
-from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import Line
 from vecspaces.vector.backends.process.pickling import Pickling

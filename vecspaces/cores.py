@@ -6,8 +6,6 @@ import math
 import os
 from pathlib import Path
 
-from vecspaces.vector.backends.process.interrupts import uninterrupted
-
 
 def usable_cores() -> list[int]:
     """Return the numbers of the cores that this process may run on."""
@@ -20,9 +18,7 @@ def count_usable_cores() -> int:
     """Return the number of cores that this process may use, at least 1, by affinity and quota."""
     # Python 3.13: the affinity, unless the user asked for another number (-X cpu_count).
     count = getattr(os, "process_cpu_count", lambda: None)() or len(usable_cores())
-    with uninterrupted():  # an interrupt would leave a file open
-        quota = cpu_quota()
-    return math.ceil(min(quota, count))
+    return math.ceil(min(cpu_quota(), count))
 
 
 def cpu_quota(root: Path = Path("/")) -> float:

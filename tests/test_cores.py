@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.envs import ledgers
+from vecspaces import cores
+from vecspaces.cores import count_usable_cores, cpu_quota
 from vecspaces.vector import AsyncVectorEnv
-from vecspaces.vector.backends.process import cores
-from vecspaces.vector.backends.process.cores import count_usable_cores, cpu_quota
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:
