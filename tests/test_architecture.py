@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "vecspaces"
 # A package may import from itself and from those above it in this list. Inside `vector`, each
 # folder has a place of its own: session > backends > group > exchange.
 LAYERS = (
-    ("errors", "checks", "files", "log", "pickling", "typevars"),
+    ("errors", "checks", "cores", "files", "log", "pickling", "typevars"),
     ("seeding",),
     ("spaces",),
     ("env", "interop"),
@@ -43,6 +44,8 @@ ALLOWED_ELSEWHERE = {
     "rich": {"cli"},
     "typer": {"cli"},
 }
+#: What `evaluate`, `collect` and `aio.Pool` may import of vector envs.
+PUBLIC = {"vecspaces.vector", "vecspaces.vector.options", "vecspaces.vector.utils"}
 
 FILES = sorted(
     path
@@ -106,6 +109,29 @@ def faults_of(path: Path) -> Iterator[str]:
 def test_files_say_what_they_are_for_and_imports_point_one_way() -> None:
     wrong = [fault for path in FILES for fault in faults_of(path)]
     assert wrong == []
+
+
+def private_uses_of(path: Path) -> Iterator[str]:
+    """Yield the imports and attributes of a file that a user of vector envs would not use."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for module, _ in imports_of(tree):
+        if module.startswith("vecspaces.vector") and module not in PUBLIC:
+            yield f"{path} imports {module}"
+    nodes = list(ast.walk(tree))
+    methods = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    for node in nodes:
+        if not isinstance(node, ast.Attribute) or not re.match(r"_[^_]", node.attr):
+            continue
+        of_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+        if not of_self and node.attr not in methods | {"_asdict", "_fields"}:  # of NamedTuples
+            yield f"{path}, line {node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("folder", ["evaluation"])
+def test_episodes_and_conversations_need_only_the_public_interface(folder: str) -> None:
+    paths = sorted((PACKAGE / folder).rglob("*.py"))
+    assert paths
+    assert [use for path in paths for use in private_uses_of(path)] == []
 
 
 def test_importing_vecspaces_imports_numpy_and_cloudpickle_alone() -> None:

@@ -31,7 +31,7 @@ PUBLIC = {
         "AsyncVectorEnv", "AutoresetMode", "RayVectorEnv", "Rollout", "Stats",
         "SyncVectorEnv", "Transition", "VectorActionWrapper", "VectorEnv",
         "VectorObservationWrapper", "VectorRewardWrapper", "VectorWrapper", "infos_as_list",
-        "utils",
+        "merge_infos", "utils",
     },
     "vecspaces.vector.utils": {
         "CloudpickleWrapper", "batch_differing_spaces", "batch_space", "clear_mpi_env_vars",

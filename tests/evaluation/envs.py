@@ -190,6 +190,20 @@ class Raising(Poisoned):
         super().__init__((bad,), deed="raise")
 
 
+class Leaky(Errand):
+    """An errand whose memory is full after some episodes; what it leaks stays with its process."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self._room, self._leaked = room, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._leaked += 1
+        if self._leaked > self._room:
+            raise MemoryError(f"{self._leaked} episodes of one simulator")
+        return super().reset(seed=seed, options=options)
+
+
 class Counted(Errand):
     """An errand that appends each construction and each episode to a file."""
 

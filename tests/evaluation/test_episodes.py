@@ -23,6 +23,7 @@ from tests.crosses import ordinarily
 from tests.evaluation.envs import (
     Counted,
     Errand,
+    Leaky,
     Poisoned,
     Raising,
     Turns,
@@ -402,9 +403,58 @@ def test_kills_at_random_moments_change_nothing(
     options["vector_kwargs"] = {"context": "fork"}
     if caller == "collect":
         options["ordered"] = seed % 4 == 1
+    if seed % 3 == 0:
+        options |= {"num_envs": workers, "restart_after": 3}
     with contextlib.ExitStack() as stack:
         result = replay(caller, paced, max_retries=100, **options)
     assert killed and (caller == "collect" or result.retries.sum() > 0)
+
+
+# ---------------------------------------------------------------------- restart_after
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"backend": "sync", "num_envs": 3},
+        {"num_workers": 2},
+        {"num_envs": 3, "batch_size": 2},
+    ],
+    ids=str,
+)
+def test_restart_after_ends_simulators_that_leak_and_changes_no_episode(
+    replay: Replay, caller: str, options: dict[str, Any]
+) -> None:
+    if caller == "collect":
+        options = {"ordered": True, **options}
+    replay(caller, partial(Leaky, 3), restart_after=3, **options)
+    with pytest.raises(MemoryError, match="4 episodes"):
+        play(caller, errand_policy, partial(Leaky, 3), restart_after=4, **options)
+
+
+def test_restart_after_begins_new_processes(tmp_path: Path) -> None:
+    options: Any = {"episodes": 7, "restart_after": 2, "num_workers": 1}
+    evaluate(errand_policy, partial(Counted, tmp_path), seed=0, **options)
+    notes = [note.partition(" ")[0] for note in (tmp_path / "notes").read_text().splitlines()]
+    assert notes == [*["built", "reset", "reset"] * 3, "built", "reset"]
+
+
+@posix
+@pytest.mark.parametrize("where", ["step", "reset"])
+@pytest.mark.parametrize("caller", CALLERS)
+def test_restart_after_counts_anew_after_a_death(
+    replay: Replay, tmp_path: Path, caller: str, where: str
+) -> None:
+    env = partial(Poisoned, tuple(seeds_of(3, 40)[2::5]), where, tmp_path)
+    result = replay(caller, env, num_workers=3, restart_after=2, max_retries=1)
+    assert len(list(tmp_path.iterdir())) == 8
+    assert caller == "collect" or result.retries.sum() == 8
+
+
+def test_restart_after_needs_workers_of_one_environment() -> None:
+    with pytest.raises(ValueError, match=r"workers of one environment.* num_envs=4; found 2"):
+        evaluate("random", Errand, episodes=8, num_envs=4, num_workers=2, restart_after=5)
 
 
 # ---------------------------------------------------------------------- policies with a state

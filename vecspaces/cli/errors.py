@@ -50,6 +50,8 @@ _BETWEEN = (
 _FRAME = re.compile(r'^  File "(.+?)", line \d+, in .+\n(?:    .*\n)*', re.MULTILINE)
 _MOST_FRAMES = 20  # an endless recursion has a thousand
 _HEADING = "Traceback (most recent call last):\n"
+# How to play the episode of an error alone, for programs.
+_ALONE = re.compile(r": evaluate\(.*\) plays it alone$")
 
 
 def refuse(message: str) -> NoReturn:
@@ -97,6 +99,7 @@ def _describe(error: BaseException, message: str, options: Mapping[str, str]) ->
         what, _, rest = str(error).partition("\n")
         if isinstance(error.args[0], Message) and isinstance(error.args[0].fields[0], Message):
             what = str(without_advice(error))  # which is for programs
+        what = _ALONE.sub("", what)
         position = rest.partition("\n")[0].removesuffix(":")
         return f"{what}; {position}" if position else what
     if isinstance(error, InvalidActionError):

@@ -7,7 +7,6 @@ import math
 import reprlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,9 @@ import numpy.typing as npt
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
 from vecspaces.evaluation.policies import PolicyAdapter, pick_infos
 from vecspaces.evaluation.result import EpisodeResult
-from vecspaces.evaluation.tracks import Tracks
+from vecspaces.evaluation.tracks import AnyVectorEnv, Tracks
 from vecspaces.spaces.batch_values import pick
 from vecspaces.vector import Transition
-from vecspaces.vector.exchange.failures import Failure, Message, reworded, without_advice
-from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 
 _IDLE = -1
 
@@ -31,7 +28,8 @@ class EpisodeQueue:
     An episode stays in its row until it has finished, and begins again in this row when it is lost,
     so it depends only on its seed, its options and the policy. The totals of each finished episode
     are yielded; `tracks` stores its steps. An episode begins only if its number is less than
-    `ahead` above that of the first unfinished one.
+    `ahead` above that of the first unfinished one. After `restart_after` episodes of a row, its
+    worker, which has no other row, is restarted before the next.
     """
 
     def __init__(
@@ -45,6 +43,7 @@ class EpisodeQueue:
         max_retries: int = 0,
         tracks: Tracks | None = None,
         ahead: int | None = None,
+        restart_after: int | None = None,
     ) -> None:
         self._caller = caller
         self._seeds, self._options = seeds, [None] * len(seeds) if options is None else options
@@ -53,13 +52,16 @@ class EpisodeQueue:
         self._limit = math.inf if max_episode_steps is None else max_episode_steps
         self._max_retries = max_retries
         self._tracks, self._ahead = tracks, ahead
+        self._restart_after = math.inf if restart_after is None else restart_after
         #: Each loss is counted for an episode, which bounds the number of losses.
         self.max_losses = (max_retries + 1) * len(seeds)
         # By episode: how often it began again, and how often it was running when a worker died.
         self._retries = [0] * len(seeds)
         self._deaths = [0] * len(seeds)
-        # By row: the episode, the sum of its rewards so far, and its steps so far.
+        # By row: the episode, the sum of its rewards so far, its steps so far, and the number of
+        # episodes that its worker has begun.
         self._playing: list[int] = []
+        self._begun: list[int] = []
         self._totals: npt.NDArray[np.float64] = np.zeros(0)
         self._lengths: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         # Rows whose next observation is the first of an episode, and rows that died with a worker
@@ -72,7 +74,7 @@ class EpisodeQueue:
         self._resetting = False
 
     def play(
-        self, envs: ManagedVectorEnv[Any, Any], policy: PolicyAdapter, *, in_turns: bool
+        self, envs: AnyVectorEnv, policy: PolicyAdapter, *, in_turns: bool
     ) -> Iterator[EpisodeResult]:
         """Play all episodes, and yield each as soon as it has finished.
 
@@ -84,8 +86,9 @@ class EpisodeQueue:
         self._lengths = np.zeros(count, dtype=np.int64)
         self._playing = [self.waiting.popleft() for _ in range(count)]
         self._starting = set(range(count))
+        self._begun = [0] * count
         if self._tracks is not None:
-            self._tracks.envs = envs
+            self._tracks.open(envs)
         try:
             self._resetting = True
             options = [copy.deepcopy(self._options[k]) for k in self._playing]
@@ -105,7 +108,7 @@ class EpisodeQueue:
         return len(self._playing) - self._playing.count(_IDLE)
 
     def _advance(
-        self, envs: ManagedVectorEnv[Any, Any], policy: PolicyAdapter, received: Transition
+        self, envs: AnyVectorEnv, policy: PolicyAdapter, received: Transition
     ) -> Iterator[EpisodeResult]:
         """Process the results of some rows, yield ended episodes, and send resets and actions."""
         rows: list[int] = received.env_ids.tolist()
@@ -136,13 +139,15 @@ class EpisodeQueue:
             going = [rows[number] for number in numbers]
             observations = pick(envs.single_observation_space, observations, numbers)
             infos = pick_infos(infos, numbers)
+        for row in begun:
+            self._begun[row] += 1
         if begun:
             policy.begin(begun, [self._seeds[self._playing[row]] for row in begun])
         if going:
-            note = None
+            actions = policy.act(observations, infos, going)
+            envs.send(actions, going)
             if self._tracks is not None:
-                note = partial(self._tracks.note_actions, [self._playing[row] for row in going])
-            envs._send("send", policy.act(observations, infos, going), going, note)
+                self._tracks.note_actions([self._playing[row] for row in going], actions)
 
     def _take_lost(self, received: Transition) -> set[int]:
         """Return the rows that report the loss of their episode, which will begin again."""
@@ -155,7 +160,7 @@ class EpisodeQueue:
             self._retries[self._playing[row]] += 1
         return lost
 
-    def _begin(self, envs: ManagedVectorEnv[Any, Any], rows: Sequence[int]) -> None:
+    def _begin(self, envs: AnyVectorEnv, rows: Sequence[int]) -> None:
         """Begin the next episode in idle rows, and begin lost episodes again."""
         starting = []
         for row in rows:
@@ -167,6 +172,11 @@ class EpisodeQueue:
         self._lost.difference_update(rows)
         self._died_in_reset.difference_update(rows)
         self._starting.update(starting)
+        due = [row for row in starting if self._begun[row] >= self._restart_after]
+        if due:
+            envs.restart(due)
+        for row in due:
+            self._begun[row] = 0
         plain = [row for row in starting if self._options[self._playing[row]] is None]
         if plain:
             envs.send_reset(plain, seed=[self._seeds[self._playing[row]] for row in plain])
@@ -205,6 +215,8 @@ class EpisodeQueue:
         """
         rows = [row for row in error.env_ids if self._playing[row] != _IDLE]
         self._lost.update(rows)
+        for row in error.env_ids:
+            self._begun[row] = 0  # by its next worker
         if self._resetting:  # counted here, because not every row will report it
             self._died_in_reset.update(rows)
             for row in rows:
@@ -219,17 +231,20 @@ class EpisodeQueue:
         lost = [k for k in suspects if self._deaths[k] > self._max_retries]
         if lost:
             names = " or ".join(map(self._name, lost))
-            what = Message(
-                "{} lost its worker {}, and max_retries is {}; the last time {}",
-                names,
-                "once" if self._max_retries == 0 else f"{self._deaths[lost[0]]} times",
-                self._max_retries,
-                without_advice(error),
-            )
+            often = "once" if self._max_retries == 0 else f"{self._deaths[lost[0]]} times"
             alone = f"{self._caller}(..., episodes=1, seed=[{self._seeds[lost[0]]}]"
             if self._options[lost[0]] is not None:
                 alone += f", options=[{reprlib.repr(self._options[lost[0]])}]"
-            raise reworded(error, what, f"{alone}) plays it alone")
+            # The first line ends with advice; the others are the place of the environment.
+            line, newline, place = str(error).partition("\n")
+            told = copy.copy(error)
+            told.args = (
+                f"{names} lost its worker {often}, and max_retries is {self._max_retries}; "
+                f"the last time {line.rpartition(': ')[0]}: {alone}) plays it alone"
+                f"{newline}{place}",
+            )
+            told.__cause__ = error.__cause__  # which a copy leaves out
+            raise told
 
     def _name(self, k: int) -> str:
         options = self._options[k]
@@ -238,13 +253,11 @@ class EpisodeQueue:
 
     def _add_note(self, error: Exception) -> None:
         """Add a note that names the episodes of an environment's error."""
-        cause = error.__cause__
-        if isinstance(cause, Failure):
-            rows: Sequence[int] = cause.env_ids
-        elif isinstance(error, (WorkerError, StepTimeoutError)):
-            rows = () if isinstance(error, WorkerDiedError) else error.env_ids
-        else:  # an error of the policy or the caller
+        if isinstance(error, WorkerDiedError):
             return
+        is_named = isinstance(error, (WorkerError, StepTimeoutError))
+        # The cause of an environment's own exception names it; errors of the policy have no names.
+        rows: Sequence[int] = getattr(error if is_named else error.__cause__, "env_ids", ())
         playing = [self._playing[row] for row in rows if self._playing[row] != _IDLE]
         if playing:
             error.add_note(f"{self._caller} was playing {', '.join(map(self._name, playing))}")

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 import numpy as np
 
 from vecspaces.checks import check_count, show_value
+from vecspaces.cores import count_usable_cores
 from vecspaces.evaluation.episodes import EpisodeQueue
 from vecspaces.evaluation.policies import Policy, adapt_policy
 from vecspaces.evaluation.result import EpisodeResult
+from vecspaces.interop import is_foreign_vector_env
 from vecspaces.make import Factory, GymnasiumFactory, find_factory, find_parallel, make_vec
-from vecspaces.vector.backends.process.cores import count_usable_cores
-from vecspaces.vector.group.building import is_vector_env
+from vecspaces.vector import VectorEnv
 
 if TYPE_CHECKING:
     from vecspaces.vector.options import Backend
@@ -27,15 +28,13 @@ if TYPE_CHECKING:
 # time to build, and memory, so each should play at least eight episodes.
 _ROWS_PER_WORKER, _MOST_ROWS_PER_WORKER = 16, 32
 _EPISODES_PER_ROW = 8
-# Arguments of the vector env that are set here. With `processes_per_actor`, the environments of an
-# actor would step together.
+# Arguments of the vector env that are set here.
 _CHOSEN_HERE = (
     "autoreset_mode",
     "on_worker_death",
     "max_restarts",
     "restart_window",
     "num_workers",
-    "processes_per_actor",
     "batch_size",
 )
 
@@ -54,6 +53,7 @@ class PlayOptions(TypedDict, total=False):
     backend: Backend
     max_episode_steps: int | None
     max_retries: int
+    restart_after: int | None
     env_kwargs: Mapping[str, Any] | None
     vector_kwargs: Mapping[str, Any] | None
     batch_size: int | None
@@ -95,7 +95,7 @@ class Play:
         self._factory, self._wrappers = _find(env if agents is None else find_parallel(env))
         episodes = check_count("episodes", episodes)
         check_count("max_retries", arguments["max_retries"], least=0)
-        for name in ("max_episode_steps", "batch_size"):
+        for name in ("max_episode_steps", "batch_size", "restart_after"):
             if arguments[name] is not None:
                 check_count(name, arguments[name])
         if arguments["batch_size"] is not None and hasattr(policy, "reset"):
@@ -120,7 +120,11 @@ class Play:
         self.seeds = make_seeds(arguments["seed"], episodes)
         self.options = list_options(arguments["options"], episodes)
         self.num_envs, self._num_workers = choose_num_envs(
-            arguments["num_envs"], arguments["num_workers"], arguments["backend"], episodes
+            arguments["num_envs"],
+            arguments["num_workers"],
+            arguments["backend"],
+            episodes,
+            one_each=arguments["restart_after"] is not None,
         )
 
     def play(self, seeds: Sequence[int], **given: Any) -> Generator[EpisodeResult, None, None]:
@@ -129,7 +133,8 @@ class Play:
         The other arguments are those of `EpisodeQueue`.
         """
         arguments, workers = self.arguments, self._num_workers
-        limits = {name: arguments[name] for name in ("max_episode_steps", "max_retries")}
+        names = ("max_episode_steps", "max_retries", "restart_after")
+        limits = {name: arguments[name] for name in names}
         queue = EpisodeQueue(seeds, self.options, caller=self._caller, **limits, **given)
         count = min(self.num_envs, len(queue.waiting))
         chosen = {
@@ -208,7 +213,7 @@ def _find(env: Any) -> tuple[Factory, tuple[Any, ...]]:
 
 def _refuse_vector_env(caller: str, env: Any) -> Any:
     """Return an environment; refuse a vector env, whose rows cannot begin episodes singly."""
-    if is_vector_env(env):
+    if isinstance(env, VectorEnv) or is_foreign_vector_env(env):
         with contextlib.suppress(Exception):  # the error below is the one to report
             env.close()
         raise ValueError(
@@ -280,9 +285,15 @@ def list_options(options: Any, episodes: int) -> list[dict[str, Any] | None] | N
 
 
 def choose_num_envs(
-    num_envs: int | None, num_workers: int | None, backend: str, episodes: int
+    num_envs: int | None,
+    num_workers: int | None,
+    backend: str,
+    episodes: int,
+    one_each: bool = False,
 ) -> tuple[int, int | None]:
     """Return the maximum numbers of environments and workers; None: chosen by the backend.
+
+    With `one_each`, a worker has one environment.
 
     Example:
         >>> [choose_num_envs(None, 2, "async", episodes) for episodes in (100, 500, 5000)]
@@ -293,6 +304,14 @@ def choose_num_envs(
             check_count(name, value)
     if backend == "sync":  # as in `make_vec`, arguments that concern processes have no effect
         num_workers = None
+    elif one_each:
+        num_workers = num_workers or num_envs or count_usable_cores()
+        if num_workers != (num_envs or num_workers):
+            raise ValueError(
+                "restart_after needs workers of one environment: leave num_workers out, or make it "
+                f"num_envs={num_envs}; found {num_workers}"
+            )
+        return num_workers, num_workers
     if num_envs is None:
         count = num_workers or count_usable_cores()
         rows = max(_ROWS_PER_WORKER, episodes // (_EPISODES_PER_ROW * count))

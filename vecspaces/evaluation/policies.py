@@ -17,8 +17,7 @@ import numpy as np
 from vecspaces.sampling import draw_action, masks_as_list
 from vecspaces.seeding import derive_seed
 from vecspaces.spaces.batch_values import pick
-from vecspaces.vector import VectorEnv, infos_as_list
-from vecspaces.vector.exchange.infos import gather, merge
+from vecspaces.vector import VectorEnv, infos_as_list, merge_infos
 from vecspaces.vector.utils import concatenate
 
 Policy = Callable[..., Any]
@@ -119,7 +118,7 @@ class _Stateful(PolicyAdapter):
         if self._takes_infos:
             for row, info in zip(rows, infos_as_list(infos, len(rows)), strict=True):
                 self._last_infos[row] = info
-            every = merge([gather(dict(enumerate(self._last_infos)))], len(self._last_infos))
+            every = merge_infos(self._last_infos)
         actions = self._call(concatenate(space, self._last, None), every)
         return pick(self._envs.single_action_space, actions, rows)
 

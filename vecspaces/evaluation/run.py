@@ -72,6 +72,10 @@ def evaluate(
             than this die while they run the environment of one episode, an error names its seed.
             With `on_step_timeout="restart"`, steps that exceed `step_timeout` count too. If a
             worker dies while none of its episodes is running, as in `close`, no episode is lost.
+        restart_after: The worker of an environment is restarted before the next episode when it has
+            begun this many, for simulators that leak. Each worker then has one environment:
+            `num_workers` and `num_envs` are equal, and both are the number of usable cores if
+            neither is given. With `"sync"`, the environment is built again. None: never.
         progress: Whether to print progress and time left on standard error; or a function that is
             called with the number of finished episodes and the number of all episodes.
         env_kwargs: Arguments of the environment.

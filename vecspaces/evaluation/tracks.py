@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from vecspaces.evaluation.policies import pick_infos
 from vecspaces.evaluation.result import EpisodeResult
+from vecspaces.layout import Layout
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.batch_values import pick
-from vecspaces.vector import Transition
-from vecspaces.vector.exchange.infos import snapshot
-from vecspaces.vector.managed_vector_env import ManagedVectorEnv
+from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv, Transition
 from vecspaces.vector.utils import concatenate, create_empty_array
+
+#: The vector envs that play episodes.
+AnyVectorEnv: TypeAlias = (
+    SyncVectorEnv[Any, Any] | AsyncVectorEnv[Any, Any] | RayVectorEnv[Any, Any]
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,11 +69,18 @@ class Tracks:
     Each value is copied, because a row of a batch would keep the whole batch in memory.
     """
 
-    envs: ManagedVectorEnv[Any, Any]
+    envs: AnyVectorEnv
 
     def __init__(self) -> None:
         # By episode: observations, actions, rewards with both flags, declared and other infos.
         self._tracks: dict[int, dict[str, list[Any]]] = {}
+
+    def open(self, envs: AnyVectorEnv) -> None:
+        """Begin to store the episodes of a vector env."""
+        self.envs = envs
+        # Rows in which actions are cast as in those that the environments read.
+        layout = Layout.compile(envs.single_action_space, envs.num_envs)
+        (self._actions,) = layout.bind(np.zeros(layout.size, np.uint8), spill=True)
 
     def take(
         self, received: Transition, playing: Sequence[int | None], begun: Collection[int]
@@ -88,15 +99,17 @@ class Tracks:
             if k not in begun:
                 flags = received.terminations[number], received.truncations[number]
                 track["results"].append((received.rewards[number], *flags))
-            track["observations"].append(snapshot(pick(space, received.observations, number)))
+            track["observations"].append(_copy_row(space, received.observations, number))
             track["declared"].append(pick_infos(declared, [number]))
             track["others"].append(own[number])  # a copy
 
     def note_actions(self, playing: Sequence[int], actions: Any) -> None:
-        """Note a batch of actions, one of each of these episodes."""
+        """Note a batch of actions, one of each of these episodes, as the environments get them."""
+        space, at = self.envs.single_action_space, np.arange(len(playing))
+        self._actions.write_batch(actions, at=at)
+        cast = self._actions.read(copy=True, at=at)
         for number, k in enumerate(playing):
-            action = pick(self.envs.single_action_space, actions, number)
-            self._tracks[k]["actions"].append(snapshot(action))
+            self._tracks[k]["actions"].append(_copy_row(space, cast, number))
 
     def finish(self, result: EpisodeResult) -> Episode:
         """Return a finished episode, and remove it."""
@@ -115,6 +128,11 @@ class Tracks:
             envs.single_observation_space,
             envs.single_action_space,
         )
+
+
+def _copy_row(space: Space[Any], batch: Any, number: int) -> Any:
+    """Return one value of a batch, whose arrays are no views of the batch."""
+    return pick(space, pick(space, batch, [number]), 0)
 
 
 def _over_time(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vecspaces.vector import utils
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.exchange.infos import infos_as_list
+from vecspaces.vector.exchange.infos import infos_as_list, merge_infos
 from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.ray_vector_env import RayVectorEnv
 from vecspaces.vector.send_recv import Transition
@@ -33,6 +33,7 @@ __all__ = [
     "VectorRewardWrapper",
     "VectorWrapper",
     "infos_as_list",
+    "merge_infos",
     "utils",
 ]
 

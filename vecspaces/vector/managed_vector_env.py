@@ -562,28 +562,19 @@ class ManagedVectorEnv(
         rows = check_env_ids(env_ids, self.num_envs)
         return np.array(self._engine.restart(rows, terminate), dtype=np.int64)
 
-    def _send(
-        self, call: str, actions: Any, env_ids: Any, note: Callable[[Any], None] | None = None
-    ) -> list[int]:
-        """Send actions to some environments; return their rows.
-
-        `note` is called with the batch of actions as the environments get them, before actions of
-        variable size are sent away.
-        """
+    def _send(self, call: str, actions: Any, env_ids: Any) -> list[int]:
+        """Send actions to some environments; return their rows."""
         self._engine.check("send", call)
         rows = check_env_ids(env_ids, self.num_envs)
         self._send_recv.check(rows, "send", call)
         if self._mode is _DISABLED:
             self._refuse_finished(rows)
-        at = np.array(rows, dtype=np.intp)
         try:
-            self._buffers.write_some_actions(actions, at=at)
+            self._buffers.write_some_actions(actions, at=np.array(rows, dtype=np.intp))
         except Mismatch as error:
             raise self._action_error(error, rows) from None
         if self._settings.validate:
             self._validate_actions(call, rows)
-        if note is not None:
-            note(self._buffers.actions.read(copy=True, at=at))
         # A partial step waits for all of its rows.
         self._engine.issue_rows(rows, call, {}, len(rows) if call == "step" else None)
         return rows

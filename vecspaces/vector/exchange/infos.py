@@ -535,6 +535,23 @@ def columns_of(
     return columns
 
 
+def merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge one dict per environment into the infos of a vector env: undo `infos_as_list`.
+
+    Args:
+        infos: The info of each environment.
+
+    Returns:
+        For each key an array with one entry per environment, and under `_key` a mask of the
+        environments that reported it.
+
+    Example:
+        >>> merge_infos([{"lives": 3}, {}])
+        {'lives': array([3, 0]), '_lives': array([ True, False])}
+    """
+    return merge([gather(dict(enumerate(infos)))], len(infos))
+
+
 def infos_as_list(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any]]:
     """Split the infos of a vector env into one dict per environment.
 
