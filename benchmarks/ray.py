@@ -20,6 +20,7 @@ import typer
 
 from benchmarks.common import cart_pole, race, repeat, show
 from vecspaces import make_vec
+from vecspaces.vector import RayVectorEnv
 
 
 @ray.remote(num_cpus=0)
@@ -80,11 +81,12 @@ def main(
     ray.init(num_cpus=4 * actors, include_dashboard=False, log_to_driver=False)
     print(f"Ray {ray.__version__}, {os.cpu_count()} cores, {num_envs} CartPoles")
     make = partial(make_vec, "CartPole-v1", num_envs, backend="ray")
-    processes = {"num_workers": 1, "processes_per_actor": actors}
+    # One actor, whose factory makes a vector env of processes.
+    inside = partial(make_vec, "CartPole-v1", num_envs, num_workers=actors, context="forkserver")
     opened: dict[str, Any] = {
         "by hand, one actor per environment": BareLoop(num_envs),
         f"RayVectorEnv, {actors} actors": make(vector_kwargs={"num_workers": actors}),
-        f"RayVectorEnv, 1 actor of {actors} processes": make(vector_kwargs=processes),
+        f"RayVectorEnv, 1 actor of {actors} processes": RayVectorEnv([inside]),
     }
     for envs in opened.values():
         envs.reset(seed=0)

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks.common import versions
 from vecspaces import Env, make_vec, spaces
-from vecspaces.vector import RayVectorEnv
+from vecspaces.vector import AsyncVectorEnv, RayVectorEnv
 
 ACTORS = (1, 2, 4, 8)
 MORE_ACTORS = (16, 32)
@@ -128,9 +128,8 @@ class Bench:
         """Measure the processor time of a step in one actor that has so many worker processes."""
         env_fns = [functools.partial(Blank, 8)] * count
         how = {"num_cpus": 0, "here": 1}
-        with RayVectorEnv(
-            env_fns, num_workers=1, processes_per_actor=count, resources_per_worker=how
-        ) as envs:
+        inside = functools.partial(AsyncVectorEnv, env_fns, num_workers=count, context="forkserver")
+        with RayVectorEnv([inside], resources_per_worker=how) as envs:
             envs.reset(seed=0)
             (actor,) = set(envs.call(find_actor))
             actions = envs.action_space.sample()

@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+from functools import partial
 from typing import Any
 
 import numpy as np
 import ray
 
 from vecspaces import make_vec
+from vecspaces.vector import RayVectorEnv
 
 
 def find_node(env: Any) -> str:
@@ -27,19 +29,27 @@ class Learner:
     """Steps the environments of one shard, and computes gradients of the policy there."""
 
     def __init__(self, shard: int, nodes: int, num_envs: int, processes: int) -> None:
-        self.envs = make_vec(
+        mode = {"autoreset_mode": "SameStep"}
+        # One actor per node, whose environments have processes of their own.
+        make_node = partial(
+            make_vec,
             "CartPole-v1",
-            num_envs,
-            backend="ray",
-            num_workers=nodes,  # one actor per node
-            processes_per_actor=processes,
+            num_envs // nodes,
+            num_workers=processes,
+            context="forkserver",
+            **mode,
+        )
+        self.envs = RayVectorEnv(
+            [make_node] * nodes,
+            num_workers=nodes,
             resources_per_worker={"num_cpus": processes, f"shard{shard}": 0.9},
-            autoreset_mode="SameStep",
+            **mode,
         )
         self.observations, _ = self.envs.reset(seed=shard * num_envs)
         self.rng = np.random.default_rng(shard)
-        self.scores = np.zeros((num_envs, 4))  # of each episode so far: sum of d log p / d weights
-        self.lengths = np.zeros(num_envs)
+        # Of each episode so far: sum of d log p / d weights.
+        self.scores = np.zeros((self.envs.num_envs, 4))
+        self.lengths = np.zeros(self.envs.num_envs)
 
     def find_nodes(self) -> list[str]:
         return sorted(set(self.envs.call(find_node)))

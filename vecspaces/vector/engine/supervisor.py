@@ -134,9 +134,6 @@ class Supervisor:
             error, restarts = loss, True
         else:
             restarts = budget is not None and budget.on_worker_death != "raise"
-            if loss.error is not None:
-                # An actor restarts its processes itself, unless a function here decides.
-                restarts = budget is not None and callable(budget.on_worker_death)
             error = loss.error or self._died(worker, loss, verb, restarts)
         if budget is None or not restarts:
             return error

@@ -30,11 +30,3 @@ RAY: Any = {"backend": "ray", "num_workers": 2}
 def test_steps_equal_a_bare_loop(layout: Any, make: Any, mode: AutoresetMode) -> None:
     with make_vec(make, 3, agents=layout, state=True, autoreset_mode=mode, **RAY) as envs:
         play(envs, make, mode)
-
-
-@pytest.mark.parametrize("kind", [Crowd, Steady])
-def test_processes_in_actors(kind: Any) -> None:
-    """The environments of an actor are one vector env there, which holds rows of agents."""
-    with make_vec(kind, 4, agents="rows", processes_per_actor=2, **RAY) as envs:
-        assert envs.rows_per_env == (3, 3, 3, 3)
-        play(envs, kind, AutoresetMode.NEXT_STEP, steps=12)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import re
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.contract import WorkersContract
 from tests.envs.faulty import Factory, OddError, Unloadable, arm, factories
-from tests.vector.backends.ray.clusters import BERTH, more_nodes, node_of
+from tests.vector.backends.ray.clusters import BERTH, actor_of, in_processes, more_nodes, node_of
 from tests.vector.bounds import stretched, within
 from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
 from vecspaces.vector import RayVectorEnv, SyncVectorEnv, infos_as_list
@@ -93,23 +93,50 @@ def test_a_death_names_environments_worker_command_and_node(tmp_path: Path) -> N
         assert_as_new(envs)
 
 
+def make_nested(folder: Path, deed: str, inside: dict[str, Any], **arguments: Any) -> Any:
+    """Make two actors, in each of which two environments have a process each."""
+    env_fns = factories(NUM_ENVS, folder, deed, "step")
+    actors = [partial(in_processes, env_fns[at : at + 2], **inside) for at in (0, 2)]
+    return RayVectorEnv(actors, num_workers=2, **arguments)
+
+
+def test_a_death_inside_an_actor_names_the_process_and_its_environment(tmp_path: Path) -> None:
+    with make_nested(tmp_path, "SIGKILL", {}) as envs:
+        envs.reset(seed=0)
+        arm(tmp_path)
+        named = r"worker 1 on node .*: process 0 \(environment 2\) .*SIGKILL"
+        with pytest.raises(WorkerDiedError, match=named) as died:
+            envs.step(ACTIONS)
+        assert (died.value.env_ids, died.value.worker) == ((2,), 1)
+        with pytest.raises(ResetNeededError):
+            envs.step(ACTIONS)
+        assert_as_new(envs)
+
+
 @pytest.mark.parametrize(
-    ("deed", "on_death", "lost"),
+    ("deed", "decides", "lost"),
     [
         # The process alone is restarted, or the actor as a whole.
-        pytest.param("SIGKILL", "restart", [2], marks=pytest.mark.full),
+        pytest.param("SIGKILL", "inside", [2], marks=pytest.mark.full),
+        pytest.param("SIGKILL", "restart", [2, 3], marks=pytest.mark.full),
         ("SIGKILL", "function", [2, 3]),
-        pytest.param("hang", "raise", [2, 3], marks=pytest.mark.full),
+        pytest.param("hang", "timeout", [2, 3], marks=pytest.mark.full),
     ],
 )
 def test_a_loss_of_a_process_of_an_actor_is_a_truncation(
-    deed: str, on_death: str, lost: list[int], tmp_path: Path
+    deed: str, decides: str, lost: list[int], tmp_path: Path
 ) -> None:
     seen: list[WorkerDiedError] = []
-    arguments: Any = {"on_worker_death": seen.append if on_death == "function" else on_death}
-    if deed == "hang":
-        arguments |= {"step_timeout": stretched(2.0), "on_step_timeout": "restart"}
-    with make(tmp_path, deed, processes_per_actor=2, **arguments) as envs:
+    late: Any = {"step_timeout": stretched(2.0), "on_step_timeout": "restart"}
+    restart: Any = {"on_worker_death": "restart"}
+    inside: Any = restart if decides == "inside" else {}
+    arguments = {
+        "inside": {},
+        "restart": restart,
+        "function": {"on_worker_death": seen.append},
+        "timeout": late,
+    }[decides]
+    with make_nested(tmp_path, deed, inside, **arguments) as envs:
         envs.reset(seed=0)
         before = envs.call(actor_of_process)
         arm(tmp_path)
@@ -119,10 +146,9 @@ def test_a_loss_of_a_process_of_an_actor_is_a_truncation(
         assert not rewards[lost].any()
         after = envs.call(actor_of_process)
         assert after[:2] == before[:2] and (after[2] == before[2]) == (len(lost) == 1)
-        if on_death == "function":
+        if decides == "function":
             assert [(error.env_ids, error.worker) for error in seen] == [((2,), 1)]
-            named = r"worker 1 on node .*: process 0 \(environment 2\) .*SIGKILL"
-            assert re.match(named, str(seen[0])) and seen[0].node is not None
+            assert seen[0].node is not None
         assert_as_new(envs)
 
 
@@ -131,6 +157,18 @@ def actor_of_process(env: Any) -> int:
     parent = multiprocessing.parent_process()
     assert parent is not None and parent.pid is not None
     return parent.pid
+
+
+def test_restart_replaces_an_actor(tmp_path: Path) -> None:
+    with make(tmp_path, None) as envs:
+        envs.reset(seed=0)
+        before = envs.call(actor_of)
+        assert envs.restart([3]).tolist() == [2, 3]
+        with pytest.raises(ResetNeededError, match="environments 2, 3 must be reset first"):
+            envs.step(ACTIONS)
+        assert_as_new(envs)
+        after = envs.call(actor_of)
+        assert after[:2] == before[:2] and not {*after[2:]} & {*before}
 
 
 def test_an_actor_that_dies_in_build_is_named(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.contract import assert_same_run
 from tests.envs import Ledger, Sampler, ledgers
 from tests.envs.faulty import GATE, arm, factories, open_gate
 from tests.leaks import read_stat
-from tests.vector.backends.ray.clusters import BERTH, actor_of, more_nodes, node_of
+from tests.vector.backends.ray.clusters import BERTH, actor_of, in_processes, more_nodes, node_of
 from tests.vector.bounds import settled, within
 from vecspaces import Space, spaces
 from vecspaces.errors import (
@@ -77,7 +77,6 @@ def test_spread_takes_all_nodes_and_pack_as_few_as_it_can(cluster: Cluster) -> N
         ({"num_workers": 0}, "num_workers must be at least 1"),
         ({"envs_per_actor": 0}, "envs_per_actor must be at least 1"),
         ({"num_workers": 2, "envs_per_actor": 2}, "not both"),
-        ({"processes_per_actor": 0}, "processes_per_actor must be at least 1"),
         ({"resources_per_worker": {"num_cpus": -1}}, r"resources_per_worker\['num_cpus'\].*-1"),
         ({"resources_per_worker": {"num_cpus": 0}}, "must request something"),
         (
@@ -85,14 +84,6 @@ def test_spread_takes_all_nodes_and_pack_as_few_as_it_can(cluster: Cluster) -> N
             "batch_size must lie between 1 and num_envs=4, found 5",
         ),
         ({"address": "192.0.2.1:6379"}, r"connected to the Ray cluster at .* already"),
-        (
-            {"num_workers": 1, "processes_per_actor": 2, "batch_size": 2},
-            "batch_size=2 cuts through actors of 4 environments",
-        ),
-        (
-            {"num_workers": 3, "processes_per_actor": 2, "batch_size": 2},
-            "actors of 1 and 2 environments",
-        ),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], said: str) -> None:
@@ -199,8 +190,9 @@ def test_recv_gives_the_first_that_are_ready(tmp_path: Path) -> None:
 
 
 def test_an_actor_of_many_processes_gives_the_same(tmp_path: Path) -> None:
+    first, second = ledgers(6)[:3], ledgers(6)[3:]
     with (
-        RayVectorEnv(ledgers(6), num_workers=2, processes_per_actor=2) as envs,
+        RayVectorEnv([partial(in_processes, part) for part in (first, second)]) as envs,
         SyncVectorEnv(ledgers(6)) as reference,
     ):
         assert_same_run(envs, reference)
@@ -216,7 +208,7 @@ def test_an_actor_of_many_processes_gives_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_killed", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_the_processes_of_an_actor_end_with_it(is_killed: bool) -> None:
     """The actor ends by `close`, or is killed."""
-    with RayVectorEnv(ledgers(3), num_workers=1, processes_per_actor=2) as envs:
+    with RayVectorEnv([partial(in_processes, ledgers(3))]) as envs:
         envs.reset(seed=0)
         processes = {*envs.call("process"), *envs.call(parent_of)}
         assert len(processes) == 3
