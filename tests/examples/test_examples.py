@@ -26,7 +26,7 @@ CASES = {
         "environments  first finished  seeded episodes",
     ),
     "lerobot_dataset": ("lerobot", "--episodes 2", "pendulum: 2 episodes, 400 frames"),
-    "long_run": ("", "--tasks 2 --steps 20", "task 1: went down by"),
+    "long_run": ("", "--tasks 2 --steps 20 --restart-after 1", "leaked at most 8 MB"),
     "masked_ppo": ("sb3_contrib", "--num-envs 4 --timesteps 256 --compare", "MaskablePPO"),
     "minari_dataset": ("minari", "--episodes 12", "cartpole/lean-v0: 12 episodes, 458 steps"),
     "multi_agent": ("torch", "--num-envs 4 --updates 2", "learned: mean return"),
