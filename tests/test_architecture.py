@@ -127,7 +127,7 @@ def private_uses_of(path: Path) -> Iterator[str]:
             yield f"{path}, line {node.lineno}: {ast.unparse(node)}"
 
 
-@pytest.mark.parametrize("folder", ["evaluation"])
+@pytest.mark.parametrize("folder", ["aio", "evaluation"])
 def test_episodes_and_conversations_need_only_the_public_interface(folder: str) -> None:
     paths = sorted((PACKAGE / folder).rglob("*.py"))
     assert paths

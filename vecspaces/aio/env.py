@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from vecspaces.checks import show_value
 from vecspaces.errors import AlreadyPendingCallError, ClosedEnvironmentError, ResetNeededError
-from vecspaces.spaces import Space
-from vecspaces.vector.calls import check_called
 
 if TYPE_CHECKING:
     from vecspaces.aio.pool import Pool
 
 AGAIN = "acquire another environment"
 _FAILED = "failed, and is built again by a reset"
+E = TypeVar("E", bound=Exception)
+
+
+def copied(error: E, text: str | None = None) -> E:
+    """Copy an error, because an exception that is raised again grows; `text` replaces its text."""
+    other = copy.copy(error)
+    other.__cause__ = error.__cause__
+    if text is not None:
+        other.args = (text, *error.args[1:])
+    return other
 
 
 class PoolEnv:
@@ -24,35 +32,30 @@ class PoolEnv:
     Its methods are awaited, and return single values, like those of `gymnasium.Env`. There is no
     autoreset: call `reset` after the end of an episode.
 
+    They raise what the environment raises. After a `StepTimeoutError`, a `WorkerDiedError`, or a
+    cancelled await, the state of the environment is lost: acquire another one. After the end of the
+    block, or of the pool, they raise a `ClosedEnvironmentError`.
+
     Attributes:
         env_id: The number of the environment in the pool.
+        observation_space: The space of its observations.
+        action_space: The space of its actions.
         episodes: How many episodes were begun.
         command: The last command: "reset", "step" or "call".
     """
 
-    def __init__(self, pool: Pool, env_id: int, has_failed: bool = False) -> None:
-        self.env_id, self.episodes = env_id, 0
+    def __init__(self, pool: Pool, env_id: int) -> None:
         self._pool = pool
-        self._is_over = False  # whether it was given back
-        # The pending command and the future of its answer; the reason why steps are refused now;
-        # and the error of every further call, if there is one.
-        self.command = ""
-        self._answer: asyncio.Future[Any] | None = None
-        self._why_not = _FAILED if has_failed else "was not reset yet"
-        self._fault: Callable[[], Exception] | None = None
+        self.env_id, self.episodes, self.command = env_id, 0, ""
+        self.observation_space, self.action_space = pool.observation_space, pool.action_space
+        # The future of the pending command, a result and an error; why a step is refused now; and
+        # the error of every further command.
+        self._answer: asyncio.Future[tuple[Any, Exception | None]] | None = None
+        self._why_not = "was not reset yet"
+        self._fault: Exception | None = None
 
     def __repr__(self) -> str:
         return f"<PoolEnv {self.env_id} of {self._pool!r}>"
-
-    @property
-    def observation_space(self) -> Space[Any]:
-        """The space of its observations."""
-        return self._pool.observation_space
-
-    @property
-    def action_space(self) -> Space[Any]:
-        """The space of its actions."""
-        return self._pool.action_space
 
     async def reset(
         self, *, seed: Any = None, options: Mapping[str, Any] | None = None
@@ -65,18 +68,9 @@ class PoolEnv:
 
         Returns:
             The first observation, and the info.
-
-        Raises:
-            Exception: What the environment raised.
-            StepTimeoutError: It took longer than `step_timeout`; acquire another environment.
-            WorkerDiedError: Its worker died; acquire another environment.
         """
-        self._check("reset")
-        if options is not None and not isinstance(options, Mapping):
-            raise TypeError(f"options must be a mapping or None, found {show_value(options)}")
-        self._pool.send(self.env_id, "reset", seed=seed, options=options)
+        observation, _, _, _, info = await self._ask("reset", seed=seed, options=options)
         self.episodes += 1
-        observation, _, _, _, info = await self._ask("reset")
         self._why_not = ""
         return observation, info
 
@@ -91,20 +85,10 @@ class PoolEnv:
             and the info.
 
         Raises:
-            Exception: What the environment raised.
             InvalidActionError: The action does not fit; the environment was not stepped.
             ResetNeededError: There was no reset before, or the episode has ended.
-            ClosedEnvironmentError: The block of its `acquire` has ended, or the pool was closed.
-            StepTimeoutError: It took longer than `step_timeout`; acquire another environment.
-            WorkerDiedError: Its worker died; acquire another environment.
         """
-        self._check("step")
-        if self._why_not:
-            raise ResetNeededError(
-                f"step: environment {self.env_id} {self._why_not}: await reset() first"
-            )
-        self._pool.send(self.env_id, "step", action)
-        result: tuple[Any, float, bool, bool, dict[str, Any]] = await self._ask("step")
+        result: tuple[Any, float, bool, bool, dict[str, Any]] = await self._ask("step", action)
         if result[2] or result[3]:
             self._why_not = "has ended its episode"
         return result
@@ -124,83 +108,66 @@ class PoolEnv:
         Raises:
             Exception: The exception of the method; the episode continues.
             ValueError: `name` is `reset`, `step` or `close`.
-            StepTimeoutError: It took longer than `step_timeout`; acquire another environment.
-            WorkerDiedError: Its worker died; acquire another environment.
         """
-        self._check("call")
-        check_called(name)
-        if self.has_failed:
-            raise ResetNeededError(f"call: environment {self.env_id} {self._why_not}: reset()")
-        self._pool.send(self.env_id, "call", name, *args, **kwargs)
-        return await self._ask("call")
+        return await self._ask("call", name, *args, **kwargs)
 
-    def _check(self, call: str) -> None:
-        """Raise if the call is not allowed now."""
-        self._pool.check(call)
-        if self._is_over:
-            raise ClosedEnvironmentError(
-                f"{call} was called after the end of its `async with pool.acquire()`, which gave "
-                f"environment {self.env_id} back: {AGAIN}"
-            )
+    async def _ask(self, command: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Send a command, and wait for its result, or raise the error."""
+        self._pool.check()
         if self._fault is not None:
-            raise self._fault()
+            raise copied(self._fault)
         if self.is_awaited:
             raise AlreadyPendingCallError(
-                f"{call}: the {self.command} of environment {self.env_id} is not there yet: await "
-                "it first, or acquire an environment for each task",
+                f"{command}: the {self.command} of environment {self.env_id} is not there yet: "
+                "await it first, or acquire an environment for each task",
                 self.command,
             )
-
-    async def _ask(self, call: str) -> Any:
-        """Wait for the answer, or raise the error."""
-        self.command = call
-        self._answer = answer = asyncio.get_running_loop().create_future()
+        if self._why_not and (
+            command == "step" or (command == "call" and self._why_not == _FAILED)
+        ):
+            raise ResetNeededError(
+                f"{command}: environment {self.env_id} {self._why_not}: await reset() first"
+            )
+        self._pool.send(self.env_id, command, *args, **kwargs)
+        self.command, self._answer = command, asyncio.get_running_loop().create_future()
         try:
-            return await answer
+            result, error = await self._answer
         except asyncio.CancelledError:
             # The answer may come at any time, and is dropped.
-            text = f"environment {self.env_id}: the await of its {call} was cancelled, so its state"
-            self._fault = lambda: ResetNeededError(f"{text} is not known: {AGAIN}")
+            text = f"environment {self.env_id}: the await of its {command} was cancelled, so its "
+            self.fail(ResetNeededError(f"{text}state is not known: {AGAIN}"))
             raise
+        if error is not None:  # a future cannot raise StopIteration
+            raise error
+        return result
 
     # ------------------------------------------------------------------ for the pool
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether the environment must be built again."""
-        return self._why_not == _FAILED
 
     @property
     def is_awaited(self) -> bool:
         """Whether a coroutine awaits an answer."""
         return self._answer is not None and not self._answer.done()
 
-    def answer(self, result: Any) -> None:
-        """Return a result to the coroutine that awaits it."""
+    def answer(self, result: Any, error: Exception | None = None) -> None:
+        """Return a result to the coroutine that awaits it, or raise an error there."""
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(result)
+            self._answer.set_result((result, error))
 
     def raise_own(self, error: Exception) -> None:
         """Raise what the environment raised, once; a step or reset breaks it."""
         if self.command != "call":
             self._why_not = _FAILED
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        self.answer(None, error)
 
-    def fail(self, make: Callable[[], Exception]) -> None:
-        """Let the running await, and all further ones, raise an error, always the first one.
-
-        `make` makes it anew each time, because an exception that is raised again grows.
-        """
-        self._fault = self._fault or make
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(self._fault())
+    def fail(self, error: Exception) -> None:
+        """Let the pending command, and all further ones, raise an error, always the first one."""
+        self._fault = self._fault or error
+        self.answer(None, copied(self._fault))
 
     def end(self) -> None:
-        """End the conversation."""
-        self._is_over = True
-        if self.is_awaited:
-            # Another task awaits the answer, which is dropped.
-            text = f"{self.command}: the block of `async with pool.acquire()` ended before "
-            text += f"environment {self.env_id} answered: await all that was begun in it"
-            self.fail(lambda: ClosedEnvironmentError(text))
+        """End the conversation; the answer that another task awaits is dropped."""
+        block = "`async with pool.acquire()`"
+        text = f"{self.command}: the block of {block} ended before environment {self.env_id} "
+        self.answer(None, ClosedEnvironmentError(f"{text}answered: await all that was begun in it"))
+        text = f"called after the end of its {block}, which gave environment {self.env_id} back"
+        self._fault = ClosedEnvironmentError(f"{text}: {AGAIN}")

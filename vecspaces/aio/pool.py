@@ -9,16 +9,19 @@ wakes the conversations.
 from __future__ import annotations
 
 import asyncio
-import copy
-import threading
+import io
+import math
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from vecspaces.aio.env import AGAIN, PoolEnv
-from vecspaces.checks import check_seconds
+from vecspaces.aio.env import AGAIN, PoolEnv, copied
+from vecspaces.checks import check_count, check_seconds
 from vecspaces.errors import (
     ClosedEnvironmentError,
     InvalidActionError,
@@ -36,23 +39,21 @@ if TYPE_CHECKING:
 
     from vecspaces.vector.options import MakeOptions
 
-#: Arguments that concern batches or autoresets, and why a pool refuses them.
-_REFUSED = {
-    "autoreset_mode": "a conversation resets its environment itself",
-    "batch_size": "a conversation gets single values",
-    "buffers": "a conversation gets single values",
-    "copy": "a conversation gets copies",
-    "on_worker_death": "a pool restarts workers that died",
-    "on_step_timeout": "a pool replaces environments that are late",
-    "stats": "a pool has its own stats()",
-}
-_BACKENDS = ("async", "thread")
+#: Arguments that concern batches, autoresets, or restarts, which a pool decides itself.
+_REFUSED = {"autoreset_mode", "batch_size", "buffers", "copy", "stats"}
+_REFUSED |= {"on_step_timeout", "on_worker_death"}
+_ELSEWHERE = (
+    "the pool belongs to the event loop of its `async with`, and this is another one, or another "
+    "thread: make a Pool for each"
+)
 # The longest wait of `aclose` for environments to close, in seconds.
 _CLOSE_SECONDS = 4.0
 # The number of checks for slow environments within `slow_warning`.
 _LOOKS = 8
 # How long after its time limit a row is looked for: the vector env's own limit is then over.
 _LATE_SECONDS = 0.005
+# How often to look for answers where no descriptor can be watched, in seconds.
+_POLL_SECONDS = 0.005
 
 
 class PoolStats(NamedTuple):
@@ -138,57 +139,53 @@ class Pool:
         num_envs: int = 1,
         *,
         backend: str = "async",
-        num_workers: int | None = None,
         restart_after: int | None = None,
         **kwargs: Unpack[MakeOptions],
     ) -> None:
-        given: Mapping[str, Any] = kwargs.get("vector_kwargs") or {}
-        for name, why in _REFUSED.items():
-            if name in kwargs or name in given:
-                raise TypeError(f"Pool takes no {name}: {why}")
-        if backend not in _BACKENDS:
+        limits: dict[str, Any] = {**(kwargs.get("vector_kwargs") or {}), **kwargs}
+        for name in sorted(_REFUSED.intersection(limits)):
+            raise TypeError(
+                f"Pool takes no {name}: conversations reset their environments and get single "
+                "values, and the pool restarts workers"
+            )
+        if backend not in ("async", "thread"):
             raise ValueError(f"backend must be 'async' or 'thread', found {backend!r}")
-        if restart_after is not None and restart_after < 1:
-            raise ValueError(f"restart_after must be at least 1 or None, found {restart_after}")
+        if restart_after is not None:
+            check_count("restart_after", restart_after)
         count = num_envs if isinstance(env, str) or not isinstance(env, Sequence) else len(env)
-        workers = count if num_workers is None else num_workers
-        options: dict[str, Any] = {"backend": backend, "num_workers": workers, **kwargs}
-        envs: Any = make_vec(env, num_envs, autoreset_mode=AutoresetMode.DISABLED, **options)
-        if set(envs.rows_per_env) != {1} or len(envs.env_fns) != envs.num_envs:
-            envs.close(terminate=True)
+        workers = count if limits.get("num_workers") is None else limits["num_workers"]
+        options: Any = {"backend": backend, "num_workers": workers, **kwargs}
+        self._envs: Any = make_vec(env, num_envs, autoreset_mode=AutoresetMode.DISABLED, **options)
+        if set(self._envs.rows_per_env) != {1} or len(self._envs.env_fns) != self._envs.num_envs:
+            self._envs.close(terminate=True)
             raise ValueError(
                 "Pool lends single environments, found a vector env, or agents with a row each: "
                 "pass a factory of single environments, or agents='dict'"
             )
-        self._envs, self._loop = envs, None
-        self._is_closed = False
-        limits = {**given, **kwargs}
-        self._step_seconds: float | None = limits.get("step_timeout")
-        self._start_seconds = float(limits.get("start_timeout") or 300.0)
-        self._slow_seconds: float | None = limits.get("slow_warning", 60.0)
-        self._max_restarts = int(limits.get("max_restarts", 3))
-        self._window = float(limits.get("restart_window", 60.0))
-        self._restart_after = restart_after
+        self.observation_space: Space[Any] = self._envs.single_observation_space
+        self.action_space: Space[Any] = self._envs.single_action_space
+        self._batch = create_empty_array(self.action_space, 1)
+        self._loop: Any = None
+        self._fault: Exception | None = None  # after `aclose`, or if no environment is left
+        # How often to look for a late or slow row after it was sent a command: a part of its limit.
+        limit = limits.get("step_timeout") or limits.get("start_timeout") or 300.0
+        slow = limits.get("slow_warning", 60.0) or math.inf
+        self._period = limit / max(1, math.ceil(_LOOKS * limit / slow)) + _LATE_SECONDS
+        self._max_restarts = limits.get("max_restarts", 3)
+        self._window = limits.get("restart_window", 60.0)
+        self._restart_after = restart_after or math.inf
         # The environments of each worker, as the vector env divides them.
-        bounds = [count * part // workers for part in range(workers + 1)]
-        self._slices = [range(*bounds[part : part + 2]) for part in range(workers)]
+        bounds = [count * worker // workers for worker in range(workers + 1)]
+        self._slices = [range(*bounds[worker : worker + 2]) for worker in range(workers)]
         self._worker_of = [worker for worker, rows in enumerate(self._slices) for _ in rows]
-        self._batch = create_empty_array(envs.single_action_space, 1)
-        # Each row is free, held, lost, or (none of these) being restored; `_pending` has the rows
-        # that were sent a command, and when each is late; `_broken` those that failed.
+        # Each row is free, held, lost, or (none of these) being restored; `_pending` has the timer
+        # of each row that was sent a command. First come environments of different workers.
+        in_turns = chain.from_iterable(zip_longest(*self._slices))
+        self._free = deque(row for row in in_turns if row is not None)
         self._held: dict[int, PoolEnv] = {}
-        self._lost: dict[int, Exception] = {}
-        self._pending: dict[int, float] = {}
-        self._broken: set[int] = set()
-        self._new = set(range(count))
-        longest = max(map(len, self._slices))
-        # The first conversations get environments of different workers.
-        self._free = deque(
-            rows[place] for place in range(longest) for rows in self._slices if place < len(rows)
-        )
+        self._lost = set[int]()
+        self._pending: dict[int, asyncio.TimerHandle] = {}
         self._waiting: deque[asyncio.Future[PoolEnv]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = float("inf")
         self._counts = Counter[str]()
         self._begun = [0] * workers  # episodes since the worker was started
         self._restarts, self._renewals = [0] * workers, [0] * workers
@@ -206,58 +203,36 @@ class Pool:
         """The number of environments that `acquire` can return at once."""
         return len(self._free)
 
-    @property
-    def observation_space(self) -> Space[Any]:
-        """The space of the observations of one environment."""
-        space: Space[Any] = self._envs.single_observation_space
-        return space
-
-    @property
-    def action_space(self) -> Space[Any]:
-        """The space of the actions of one environment."""
-        space: Space[Any] = self._envs.single_action_space
-        return space
-
     def stats(self) -> PoolStats:
         """Return the states of the environments, and counts so far."""
-        counts, used = self._counts, self.free + len(self._held)
+        counts, held = self._counts, len(self._held)
         return PoolStats(
-            self.free,
-            len(self._held),
-            len(self) - used,
-            len(self._lost),
-            len(self._waiting),
-            counts["reset"],
-            counts["step"],
-            counts["failure"],
-            counts["timeout"],
-            tuple(self._restarts),
-            tuple(self._renewals),
+            free=self.free,
+            held=held,
+            restoring=len(self) - self.free - held,
+            lost=len(self._lost),
+            waiting=len(self._waiting),
+            resets=counts["reset"],
+            steps=counts["step"],
+            failures=counts["failure"],
+            timeouts=counts["timeout"],
+            restarts=tuple(self._restarts),
+            renewals=tuple(self._renewals),
         )
 
     # ------------------------------------------------------------------ the event loop
 
     async def __aenter__(self) -> Pool:
         """Attach the pool to the running event loop."""
-        if self._is_closed:
-            raise _closed("async with")
         if self._loop is not None:
             raise RuntimeError("a Pool is for one `async with`: make another one")
-        self._loop = loop = asyncio.get_running_loop()
-        pool = weakref.ref(self)  # a pool that is dropped must be collected
-
-        def turn() -> None:
-            if (alive := pool()) is not None:
-                alive._turn()
-
+        self._loop = asyncio.get_running_loop()
+        self.check()
+        turn = weakref.WeakMethod(self._turn)  # a pool that is dropped must be collected
         try:
-            loop.add_reader(self._envs.fileno(), turn)
-        except NotImplementedError as error:
-            await self.aclose()
-            raise RuntimeError(
-                f"Pool needs an event loop that watches descriptors, which {loop!r} does "
-                "not: use asyncio.SelectorEventLoop"
-            ) from error
+            self._loop.add_reader(self._envs.fileno(), lambda: (alive := turn()) and alive())
+        except (io.UnsupportedOperation, NotImplementedError):  # some systems, and event loops
+            self._period = _POLL_SECONDS
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -268,196 +243,166 @@ class Pool:
         """Close every environment and end every worker, within five seconds; can be repeated.
 
         Running conversations get a `ClosedEnvironmentError`. A thread closes the environments, so
-        that the event loop is not blocked.
+        that the event loop is not blocked. If this is cancelled, everything is ended at once.
 
         Raises:
             Exception: What an environment raised in its own `close`, after everything is freed.
             WorkerDiedError: A worker died while it closed its environments.
         """
-        if self._loop is not None:
-            self._check_loop("aclose")
-        if self._is_closed:
-            return
-        self._is_closed = True
         loop = asyncio.get_running_loop()
-        if self._loop is not None:
+        if self._loop not in (None, loop):
+            raise RuntimeError(_ELSEWHERE)
+        if isinstance(self._fault, ClosedEnvironmentError):
+            return
+        if self._loop is not None and self._period != _POLL_SECONDS:
             loop.remove_reader(self._envs.fileno())
-        if self._timer is not None:
-            self._timer.cancel()
-        for env in self._held.values():
-            if env.is_awaited:
-                env.fail(lambda: _closed("a call"))
-        while (waiter := self._next()) is not None:
-            waiter.set_exception(_closed("acquire"))
-        ended: asyncio.Future[None] = loop.create_future()
-
-        def close() -> None:
-            error: BaseException | None = None
-            try:
-                self._envs.close(_CLOSE_SECONDS)
-            except BaseException as raised:
-                error = raised
-            loop.call_soon_threadsafe(_set, ended, error)
-
-        thread = threading.Thread(target=close, name="vecspaces-aclose", daemon=True)
-        thread.start()
+        for row in list(self._pending):
+            self._stop_timer(row)
+        self._refuse(ClosedEnvironmentError("the pool was closed by aclose(): make a new Pool"))
+        closer = ThreadPoolExecutor(1, "vecspaces-aclose")
         try:
-            await ended
+            await loop.run_in_executor(closer, self._envs.close, _CLOSE_SECONDS)
         except BaseException:  # a cancellation, or a second Ctrl-C: all ends at once
             for process in getattr(self._envs, "processes", ()):
                 process.kill()
             raise
         finally:
-            thread.join(_CLOSE_SECONDS)
+            closer.shutdown()
 
-    def check(self, call: str) -> None:
+    def check(self) -> None:
         """Raise if the pool cannot be used now, or from here."""
-        if self._is_closed or self._envs.closed:
-            raise _closed(call)
         if self._loop is None:
-            raise RuntimeError(f"{call}: enter `async with pool` first, to attach it to the loop")
-        self._check_loop(call)
-
-    def _check_loop(self, call: str) -> None:
-        """Raise in another loop than the pool's, which another thread may have."""
+            raise RuntimeError("enter `async with pool` first, to attach it to the event loop")
         if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError(
-                f"{call}: the pool belongs to the event loop of its `async with`, and this is "
-                "another one, or another thread: make a Pool for each"
-            )
+            raise RuntimeError(_ELSEWHERE)
+        if self._fault is not None:
+            raise copied(self._fault)
+
+    def _refuse(self, fault: Exception) -> None:
+        """Let all conversations, and all that wait or come later, raise an error."""
+        self._fault = fault
+        for env in self._held.values():
+            env.fail(fault)
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(copied(fault))
+        self._waiting.clear()
 
     # ------------------------------------------------------------------ commands
 
-    def send(self, row: int, call: str, *args: Any, **kwargs: Any) -> None:
+    def send(self, row: int, command: str, /, *args: Any, **kwargs: Any) -> None:
         """Send a row a "reset", a "step", or a "call" (also to find out whether it is built)."""
-        seconds = self._step_seconds
-        if call == "reset":
+        if command == "reset":
             self._envs.send_reset([row], **kwargs)
-            if row in self._new:  # it may start a simulator
-                seconds = seconds or self._start_seconds
             self._begun[self._worker_of[row]] += 1
-        elif call == "step":
+        elif command == "step":
             self._send_action(row, *args)
         else:
             self._envs.send_call([row], *args, **kwargs)
-        self._counts[call] += 1
-        late_at = float("inf") if seconds is None else time.monotonic() + seconds + _LATE_SECONDS
-        self._pending[row] = late_at
-        looks_at = float("inf")
-        if self._slow_seconds is not None:
-            looks_at = time.monotonic() + self._slow_seconds / _LOOKS
-        self._wake_at(min(late_at, looks_at))
+        self._counts[command] += 1
+        self._pending[row] = self._loop.call_later(self._period, self._look, row)
 
     def _send_action(self, row: int, action: Any) -> None:
         """Send a row an action."""
-        space = self.action_space
         try:
-            self._envs.send(concatenate(space, [action], self._batch), [row])
+            self._envs.send(concatenate(self.action_space, [action], self._batch), [row])
         except (InvalidActionError, TypeError, ValueError) as error:
-            what = space.explain(action, name="action")
+            what = self.action_space.explain(action, name="action")
             if what is None:
                 raise
             raise InvalidActionError(
                 f"step: {what} for environment {row}: the environment was not stepped; actions "
-                f"must lie in {space}"
+                f"must lie in {self.action_space}"
             ) from error
 
-    def _wake_at(self, when: float) -> None:
-        """Look for late and slow rows at this time at the latest."""
-        if when < self._timer_at and self._loop is not None:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = when
-            self._timer = self._loop.call_later(max(0.0, when - time.monotonic()), self._look)
+    def _look(self, row: int) -> None:
+        """Look for late and slow rows, and again later."""
+        self._pending[row] = self._loop.call_later(self._period, self._look, row)
+        self._turn()
 
-    def _look(self) -> None:
-        """Receive what has come, which finds late and slow rows."""
-        self._timer_at = float("inf")
-        try:
-            self._turn()
-        finally:  # a warning may be an error
-            when = min(self._pending.values(), default=float("inf"))
-            if self._pending and self._slow_seconds is not None:
-                when = min(when, time.monotonic() + self._slow_seconds / _LOOKS)
-            self._wake_at(max(when, time.monotonic() + _LATE_SECONDS))
+    def _stop_timer(self, row: int) -> bool:
+        """Note that a row has answered; return whether it was sent a command."""
+        timer = self._pending.pop(row, None)
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
 
     def _turn(self) -> None:
         """Receive what has come, wake the conversations, and repair what failed."""
         count = len(self._worker_of)
         came = self._envs.recv(count, timeout=0, at_least=0, return_errors=True)
-        losses: dict[int, WorkerDiedError | StepTimeoutError] = {}
-        for row, error in came.errors.items():
-            is_awaited = self._pending.pop(row, None) is not None
-            if isinstance(error, WorkerDiedError) and row in error.env_ids:
-                losses.setdefault(self._worker_of[row], error)
-            elif isinstance(error, StepTimeoutError) and row in error.env_ids:
-                self._counts["timeout"] += 1
-                losses[self._worker_of[row]] = error
-                if row in self._held:
-                    self._held[row].fail(_again(error))
-            elif is_awaited:
-                self._note_failure(row, error)
+        keys = [key for key in self._envs.info_space or () if key in came.infos]
         rows = came.env_ids.tolist()
-        infos: Mapping[str, Any] = came.infos
-        keys = [key for key in self._envs.info_space or () if key in infos]
         observations = iterate(self._envs.observation_space, came.observations) if rows else ()
         for place, (row, observation) in enumerate(zip(rows, observations, strict=False)):
-            info = dict(came.row_infos[place])
-            info.update({key: infos[key][place] for key in keys if infos[f"_{key}"][place]})
-            reward, ends = float(came.rewards[place]), came.terminations[place]
-            result = observation, reward, bool(ends), bool(came.truncations[place]), info
-            self._broken.discard(row)
-            self._new.discard(row)
-            self._answer(row, result)
+            info, flags = dict(came.row_infos[place]), (came.terminations, came.truncations)
+            info.update(
+                (key, came.infos[key][place]) for key in keys if came.infos[f"_{key}"][place]
+            )
+            ends = (bool(flag[place]) for flag in flags)
+            self._answer(row, (observation, float(came.rewards[place]), *ends, info))
         for row, result in came.results.items():
             self._answer(row, result)
-        for worker, loss in losses.items():
-            self._lose(worker, loss)
+        self._take_errors(came.errors)
 
     def _answer(self, row: int, result: Any) -> None:
         """Return a result to the conversation of a row, or make the row usable."""
-        self._pending.pop(row, None)
+        self._stop_timer(row)
         if row in self._held:
             self._held[row].answer(result)
         else:
             self._restore(row)
 
-    def _note_failure(self, row: int, error: Exception) -> None:
-        """Raise an exception in the conversation of a row, whose next reset builds it again."""
-        env, worker = self._held.get(row), self._worker_of[row]
-        is_call = env is not None and env.command == "call"
-        was_broken = row in self._broken
-        if env is not None:
-            self._counts["failure"] += 1
-            env.raise_own(error)
-        if not is_call:
-            self._broken.add(row)
-        if was_broken and not is_call and not self._may_restart(worker):
-            text = f"environment {row} could not be built again: {error!r}"
-            fault = WorkerDiedError(text, [row], worker, "build")
-            fault.__cause__ = error
-            self._part_with([row], fault)
-        elif env is None:
-            self._restore(row)
-
     # ------------------------------------------------------------------ repairs
+
+    def _take_errors(self, errors: Mapping[int, Exception]) -> None:
+        """Raise errors in the conversations of their rows, and restart workers that are lost."""
+        losses: dict[int, Exception] = {}
+        builds: dict[int, dict[int, Exception]] = {}
+        for row, error in errors.items():
+            env, worker, is_awaited = (
+                self._held.get(row),
+                self._worker_of[row],
+                self._stop_timer(row),
+            )
+            if isinstance(error, (WorkerDiedError, StepTimeoutError)) and row in error.env_ids:
+                losses[worker] = error
+                if isinstance(error, StepTimeoutError):
+                    self._counts["timeout"] += 1
+                    if env is not None:
+                        env.fail(copied(error, _describe(error)[1]))
+            elif is_awaited:
+                if env is not None:
+                    self._counts["failure"] += 1
+                    env.raise_own(error)
+                # The cause names the command.
+                if getattr(error.__cause__ or error, "command", "") == "build":
+                    builds.setdefault(worker, {})[row] = error
+                elif env is None:
+                    self._restore(row)
+        for worker, failed in builds.items():
+            if len(failed) == len(self._slices[worker]) and failed.keys().isdisjoint(self._held):
+                losses[worker] = next(iter(failed.values()))
+            elif not self._may_restart(worker):
+                self._part_with(failed, worker, next(iter(failed.values())))
+            else:
+                for row in failed:
+                    self._restore(row)
+        for worker, loss in losses.items():
+            self._lose(worker, loss)
 
     def _restore(self, row: int) -> None:
         """Make a row that no conversation holds usable, and then lend it."""
-        if row in self._held or row in self._pending or row in self._lost:
+        if row in self._held or row in self._pending or row in self._lost or self._fault:
             return
         worker = self._worker_of[row]
-        if self._is_due(worker):
-            if any(other in self._held or other in self._pending for other in self._slices[worker]):
-                return  # the last of its rows comes here too
-            self._renewals[worker] += 1
+        rows = self._slices[worker]
+        if self._begun[worker] < self._restart_after:
+            self._free.append(row)
+            self._serve()
+        elif not any(other in self._held or other in self._pending for other in rows):
+            self._renewals[worker] += 1  # the last of its rows has come
             self._start_again(worker, terminate=False)
-        else:
-            self._lend(row)
-
-    def _is_due(self, worker: int) -> bool:
-        """Whether a worker has begun so many episodes that it is started again."""
-        return self._restart_after is not None and self._begun[worker] >= self._restart_after
 
     def _start_again(self, worker: int, terminate: bool) -> None:
         """Start a worker again; its rows are usable when it has built them, and answered a call."""
@@ -465,31 +410,32 @@ class Pool:
         self._begun[worker] = 0
         self._free = deque(row for row in self._free if row not in rows)
         self._envs.restart(rows, terminate=terminate)
-        self._new.update(rows)
-        self._broken.difference_update(rows)
         for row in rows:
-            self._pending.pop(row, None)
+            self._stop_timer(row)
             if row not in self._lost:
                 self.send(row, "call", _do_nothing)
 
-    def _lose(self, worker: int, loss: WorkerDiedError | StepTimeoutError) -> None:
+    def _lose(self, worker: int, error: Exception) -> None:
         """Restart a worker, and raise the error in the conversations of its rows."""
-        rows, what = self._slices[worker], str(loss).partition(": ")[0]
-        if isinstance(loss, StepTimeoutError):
-            what = f"worker {worker} was ended: {what}"
+        rows, (what, text) = self._slices[worker], _describe(error)
+        if isinstance(error, WorkerDiedError):
+            loss = copied(error, text)
+        else:
+            what, stack = f"worker {worker} was ended: {what}", getattr(error, "stack", None)
+            loss = WorkerDiedError(f"worker {worker} was ended: {text}", rows, worker, "step")
+            loss.stack, loss.__cause__ = stack, error
         for row in rows:
             if row in self._held:
-                text = f"{what}: the episode is lost: {AGAIN}"
-                self._held[row].fail(_again(_reworded(loss, text, rows, worker)))
+                self._held[row].fail(loss)
         if self._may_restart(worker):
             self._restarts[worker] += 1
             log.warning("%s: restarted", what)
             try:
                 self._start_again(worker, terminate=True)
                 return
-            except Exception as error:  # the system refused a process
-                loss = WorkerDiedError(f"{what}: {error!r}", rows, worker, "build")
-        self._part_with(rows, _reworded(loss, f"{what}, and max_restarts is reached", rows, worker))
+            except Exception as refused:  # the system has no room for a process
+                error = refused
+        self._part_with(rows, worker, error)
 
     def _may_restart(self, worker: int) -> bool:
         """Count a restart of a worker; return whether it is allowed."""
@@ -497,22 +443,26 @@ class Pool:
         times.append(now)
         while times[0] < now - self._window:
             times.popleft()
-        return len(times) <= self._max_restarts
+        return len(times) <= int(self._max_restarts)
 
-    def _part_with(self, rows: Iterable[int], fault: Exception) -> None:
-        """Remove environments from the pool; end all waits if none is left."""
-        self._lost.update(dict.fromkeys(rows, fault))
-        for row in rows:
-            self._pending.pop(row, None)
-        names = ", ".join(map(str, rows))
-        log.error("environment%s %s left the pool: %s", "s" * ("," in names), names, fault)
+    def _part_with(self, rows: Iterable[int], worker: int, error: Exception) -> None:
+        """Remove environments from the pool."""
+        self._lost.update(rows)
         self._free = deque(row for row in self._free if row not in self._lost)
-        while not len(self) and (waiter := self._next()) is not None:
-            waiter.set_exception(self._exhausted())
+        text = f"environments {', '.join(map(str, rows))} left the pool, since max_restarts is "
+        fault = WorkerDiedError(f"{text}reached: {error!r}", [*rows], worker, "build")
+        fault.__cause__ = error
+        log.error("%s", fault)
+        for row in rows:
+            self._stop_timer(row)
+            if row in self._held:
+                self._held[row].fail(fault)
+        if not len(self):
+            self._refuse(copied(fault, f"acquire: no environment is left: {fault}"))
 
     # ------------------------------------------------------------------ lending
 
-    def acquire(self, timeout: float | None = None) -> _Lease:
+    def acquire(self, timeout: float | None = None) -> AbstractAsyncContextManager[PoolEnv]:
         """Wait for a free environment: `async with pool.acquire() as env`.
 
         Requests are served in their order. At the end of the block the environment is returned to
@@ -531,125 +481,53 @@ class Pool:
         """
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
-        return _Lease(self, timeout)
+        return self._lease(timeout)
 
-    async def take(self, timeout: float | None) -> PoolEnv:
-        """Wait for a free environment, for `acquire`."""
-        self.check("acquire")
-        if not len(self):
-            raise self._exhausted()
-        if self._free:
-            return self._hold(self._free.popleft())
-        waiter: asyncio.Future[PoolEnv] = asyncio.get_running_loop().create_future()
+    @asynccontextmanager
+    async def _lease(self, timeout: float | None) -> AsyncIterator[PoolEnv]:
+        """Hold an environment, for `acquire`."""
+        self.check()
+        waiter: asyncio.Future[PoolEnv] = self._loop.create_future()
         self._waiting.append(waiter)
+        self._serve()
         try:
-            async with asyncio.timeout(timeout):
-                return await waiter
-        except BaseException as error:
+            try:
+                async with asyncio.timeout(timeout):
+                    await waiter
+            except TimeoutError:
+                raise TimeoutError(
+                    f"acquire: none of {len(self)} environments was free within {timeout:g} s "
+                    f"({len(self._held)} held, {len(self._waiting) - 1} others waiting): wait "
+                    "longer, let conversations end, or make a Pool of more environments"
+                ) from None
+            yield waiter.result()
+        finally:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self.give_back(waiter.result())  # it came at the same time as the cancellation
-            if not isinstance(error, TimeoutError):
-                raise
-            raise TimeoutError(
-                f"acquire: none of {len(self)} environments was free within {timeout:g} s "
-                f"({len(self._held)} held, {len(self._waiting)} others waiting): wait longer, "
-                "let conversations end, or make a Pool of more environments"
-            ) from None
+            elif not waiter.cancelled() and waiter.exception() is None:
+                env = waiter.result()
+                env.end()
+                del self._held[env.env_id]
+                self._restore(env.env_id)
 
-    def _next(self) -> asyncio.Future[PoolEnv] | None:
-        """Remove the conversation that has waited longest from the queue."""
-        while self._waiting:
+    def _serve(self) -> None:
+        """Lend free environments to those that have waited longest."""
+        while self._free and self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():  # else it was cancelled just now
-                return waiter
-        return None
-
-    def _hold(self, row: int) -> PoolEnv:
-        """Make the handle of an environment that a conversation gets."""
-        env = self._held[row] = PoolEnv(self, row, row in self._broken)
-        return env
-
-    def _lend(self, row: int) -> None:
-        """Give a usable environment to the next conversation, now or later."""
-        waiter = self._next()
-        if waiter is None:
-            self._free.append(row)
-        else:
-            waiter.set_result(self._hold(row))
-
-    def give_back(self, env: PoolEnv) -> None:
-        """Take an environment back, at the end of its conversation."""
-        env.end()
-        if not self._is_closed:
-            del self._held[env.env_id]
-            self._restore(env.env_id)
-
-    def _exhausted(self) -> WorkerDiedError:
-        """Make the error for a pool that has no environment left."""
-        fault = next(reversed(self._lost.values()))
-        text = f"acquire: no environment is left in the pool, after too many restarts: {fault}"
-        rows, last = range(len(self._worker_of)), len(self._slices) - 1
-        error = WorkerDiedError(text, rows, last, "acquire")
-        error.__cause__ = fault
-        return error
-
-
-class _Lease:
-    """The context manager of `pool.acquire()`."""
-
-    def __init__(self, pool: Pool, timeout: float | None) -> None:
-        self._pool, self._timeout = pool, timeout
-        self._env: PoolEnv | None = None
-
-    async def __aenter__(self) -> PoolEnv:
-        if self._env is not None:
-            raise RuntimeError("acquire() is for one `async with`: call it again")
-        self._env = await self._pool.take(self._timeout)
-        return self._env
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        if self._env is not None:
-            self._pool.give_back(self._env)
-
-
-def _closed(call: str) -> ClosedEnvironmentError:
-    return ClosedEnvironmentError(f"{call}: the pool was closed by aclose(): make a new Pool")
-
-
-def _set(future: asyncio.Future[None], error: BaseException | None) -> None:
-    """End a future from another thread."""
-    if not future.done():
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
+                row = self._free.popleft()
+                env = self._held[row] = PoolEnv(self, row)
+                waiter.set_result(env)
 
 
 def _do_nothing(env: Any) -> None:
     """Answer when the environment is built."""
 
 
-def _again(error: Exception) -> Callable[[], Exception]:
-    """Return a function that copies an error, since an exception that is raised again grows."""
-
-    def make() -> Exception:
-        copied = copy.copy(error)
-        copied.__cause__ = error.__cause__
-        return copied
-
-    return make
-
-
-def _reworded(
-    loss: WorkerDiedError | StepTimeoutError, text: str, rows: range, worker: int
-) -> WorkerDiedError:
-    """Return the error of a worker that is lost, with another text."""
-    if isinstance(loss, WorkerDiedError):
-        error = copy.copy(loss)
-        error.args = (text, *loss.args[1:])
-    else:
-        error = WorkerDiedError(text, rows, worker, "step", stack=loss.stack)
-    error.__cause__ = loss.__cause__ if isinstance(loss, WorkerDiedError) else loss
-    return error
+def _describe(error: Exception) -> tuple[str, str]:
+    """Return what happened, and the text of the error for conversations."""
+    if not isinstance(error, (WorkerDiedError, StepTimeoutError)):
+        return repr(error), repr(error)
+    line, _, where = str(error).partition("\n")
+    what = line.rpartition(": ")[0] or line  # without the advice
+    return what, f"{what}: the episode is lost: {AGAIN}" + (where and f"\n{where}")

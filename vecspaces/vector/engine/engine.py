@@ -29,7 +29,7 @@ from vecspaces.vector.engine.legality import (
     refusing,
 )
 from vecspaces.vector.engine.replies import Replies, parts_of
-from vecspaces.vector.engine.rows import BUSY, NEW, READY, RowTable
+from vecspaces.vector.engine.rows import BUSY, FRESH, NEW, READY, RowTable
 from vecspaces.vector.engine.supervisor import WorkerState
 from vecspaces.vector.engine.tickets import NEVER, Ticket
 from vecspaces.vector.exchange.deadline import Deadline
@@ -456,7 +456,10 @@ class Engine:
         except RecursionError:
             replies.inside = False
             self._raise_endless({row: table.ready[row] for row in chosen})
-            raise
+            if not by_row or table.failures.keys().isdisjoint(chosen):
+                raise
+            # Its row has failed, and the others can be read.
+            return self.receive(read, len(chosen), 0.0, chosen, by_row=True)
         if replies.closed:
             replies.check_open()
         table.receive(chosen)
@@ -491,6 +494,8 @@ class Engine:
         failure = Failure((row,), self.replies.verb, error, "", self.supervisor.of[row])
         if self.replies.pending is None:
             self.rows.fail(row, failure)
+            if self.replies.by_row:
+                return
             self._raise_row(failure)
         self.replies.failures.append(failure)
         self._raise_failure()
@@ -630,7 +635,8 @@ class Engine:
                 running = self._links.running(worker)
                 where = self._links.find(worker, _STACK_SECONDS)
                 advice = "restart or reset it"
-                error = overdue(ticket.op.verb, seconds, [row], running, advice, *where)
+                verb = "reset" if table.state[row] & FRESH else ticket.op.verb
+                error = overdue(verb, seconds, [row], running, advice, *where)
                 log.warning("%s", without_advice(error))
                 table.fail(row, Failure((row,), "step", error, "", worker))
         del replies.tickets[number]

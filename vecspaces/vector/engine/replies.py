@@ -139,6 +139,8 @@ class Replies:
                 self.fail_worker(worker, payload)
             elif ticket is not None and ticket.call == "send":
                 rows = ticket.payloads[worker].rows
+                # What cannot be unpickled is reported for all rows of the worker.
+                payload.env_ids = tuple(row for row in payload.env_ids if row in rows)
                 self._answer_call(ticket, worker, dict.fromkeys(rows, payload))
             elif ticket is not None:
                 self.failures.append(payload)

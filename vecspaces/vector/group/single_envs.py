@@ -144,15 +144,17 @@ class SingleEnvs(Member):
         for row, (seed, options) in starts.items():
             self._options.pop(row, None)
             arguments = reset_arguments(self._seeds.get(row) if seed is None else seed, options)
-            self._steppers[row - self.rows.start] = _Start(self, row, arguments)
+            self._steppers[row - self.rows.start] = _Start(self, row, arguments, command="reset")
 
-    def timed_reset(self, row: int, arguments: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def timed_reset(
+        self, row: int, arguments: Mapping[str, Any], command: str = "step"
+    ) -> tuple[Any, dict[str, Any]]:
         """Reset one environment inside a step; `stats()` counts it as a reset."""
         timings = self._views.timings
         if timings is None:
-            return self.reset_env(row, "step", arguments)
+            return self.reset_env(row, command, arguments)
         began = perf_counter_ns()
-        result = self.reset_env(row, "step", arguments)
+        result = self.reset_env(row, command, arguments)
         timings.reset(row, perf_counter_ns() - began)
         return result
 
@@ -322,7 +324,8 @@ class _ActionTranslator:
 class _Start:
     """Begins an episode of a row: an autoreset (NEXT_STEP), or a reset that the caller sent.
 
-    `first` is the result of a reset that was already made, after a lost episode (NEXT_STEP).
+    `first` is the result of a reset that was already made, after a lost episode (NEXT_STEP);
+    errors name the `command`.
     """
 
     def __init__(
@@ -331,13 +334,16 @@ class _Start:
         row: int,
         arguments: Mapping[str, Any] | None = None,
         first: tuple[Any, dict[str, Any]] | None = None,
+        command: str = "step",
     ) -> None:
         self._envs, self._row, self._arguments, self._first = envs, row, arguments or {}, first
+        self._command = command
 
     def step(self, action: Any) -> EnvStep:
         self._envs.go_on(self._row)
-        first = self._first or self._envs.timed_reset(self._row, self._arguments)
-        observation, info = first
+        observation, info = self._first or self._envs.timed_reset(
+            self._row, self._arguments, self._command
+        )
         return observation, 0.0, False, False, info
 
 
