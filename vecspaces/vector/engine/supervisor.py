@@ -62,6 +62,7 @@ class Supervisor:
         self.of = [worker for worker, part in enumerate(self._slices) for _ in part]
         self.build_by: dict[int, Deadline] = {}
         self.restarts = [0] * len(self._slices)
+        self._to_log: dict[int, str] = {}
 
     def move(self, worker: int, event: str) -> None:
         """Change the state of a worker by an event of `TRANSITIONS`."""
@@ -98,6 +99,9 @@ class Supervisor:
         table.restarted.update(rows)
         self.start(worker, Restart(starts))
         self.restarts[worker] = count
+        text = self._to_log.pop(worker, "")
+        if text:
+            log.warning("%s", text)
 
     def note_built(self, worker: int) -> None:
         """Note that a worker has built its environments."""
@@ -138,7 +142,7 @@ class Supervisor:
         if budget is None or not restarts:
             return error
         try:
-            budget.spend(error, loss)
+            self._to_log[worker] = budget.spend(error, loss)
         except Exception as fault:  # too many restarts, or an exception of the user's function
             return fault
         return None

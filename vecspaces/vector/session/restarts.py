@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
-from vecspaces.log import log
 from vecspaces.vector.exchange.failures import Death, Message, reworded, without_advice
 
 #: `on_worker_death` as a function: called with each death, in the caller's process.
@@ -41,8 +40,11 @@ class RestartBudget:
 
     def spend(
         self, error: WorkerDiedError | StepTimeoutError, loss: Death | StepTimeoutError
-    ) -> None:
-        """Count a loss, once even if an interrupt repeats the call; raise the error if too many."""
+    ) -> str:
+        """Count a loss, once even if an interrupt repeats the call; raise the error if too many.
+
+        Returns the line to log when the worker is restarted; empty if it was returned before.
+        """
         now = time.monotonic()
         is_new = all(entry.loss is not loss for entry in self._history)
         if is_new:
@@ -58,15 +60,9 @@ class RestartBudget:
         self._history = [entry for entry in self._history if now - entry.when <= self.window]
         spent = len(self._history)
         if spent <= self.max_restarts:
-            if is_new:
-                log.warning(
-                    "%s: restarted; restarts left%s: %d of %d",
-                    without_advice(error),
-                    self._within(),
-                    self.max_restarts - spent,
-                    self.max_restarts,
-                )
-            return
+            left = f"{self.max_restarts - spent} of {self.max_restarts}"
+            text = f"{without_advice(error)}: restarted; restarts left{self._within()}: {left}"
+            return text if is_new else ""
         history = Message(
             "; ".join(["{}"] * spent),
             *(
