@@ -71,7 +71,7 @@ def until_done(interrupts: Interrupts, wait: Callable[[], Any]) -> Any:
             if done:
                 return result
         return wait()
-    except ResetNeededError:
+    except (ResetNeededError, NoAsyncCallError):  # a wrapper was interrupted after the wait
         return None
 
 
@@ -208,7 +208,7 @@ def test_after_an_interrupted_call_a_vector_env_goes_on(make: Any, name: str, ro
 
 
 class Torn:
-    """A function of observations that is interrupted once, when it is told to."""
+    """Observations as they are; it may interrupt."""
 
     armed = False
 
@@ -226,77 +226,51 @@ def stacked(torn: Callable[[Any], Any]) -> Any:
     envs: Any = VectorWrapper(wrappers.RecordEpisodeStatistics(inner))
     envs = wrappers.FrameStackObservation(wrappers.ClipReward(envs, max_reward=8.5), 3)
     envs = TransformObservation(wrappers.TimeAwareObservation(envs), torn)
-    return wrappers.NormalizeReward(wrappers.NormalizeObservation(envs))
+    envs = wrappers.NormalizeReward(wrappers.NormalizeObservation(envs))
+    envs.update_running_mean = envs.env.update_running_mean = False
+    return envs
 
 
-# How a call begins, what is interrupted, and how it is repeated.
-WAITS: dict[str, tuple[Any, Any, Any]] = {
-    "reset_wait": (
-        lambda envs: envs.reset_async(options={"reset_mask": MASK}),
-        *[lambda envs: envs.reset_wait()] * 2,
-    ),
-    "recv": (lambda envs: envs.send(ACTIONS), *[lambda envs: envs.recv()] * 2),
-    "first recv": (lambda envs: envs.send_reset(SOME), *[lambda envs: envs.recv(2)] * 2),
-    "step": (None, lambda envs: envs.step(ACTIONS), lambda envs: envs.step_wait()),
-    "reset": (None, lambda envs: envs.reset(seed=5), lambda envs: envs.reset_wait()),
-    "step some": (
-        None,
-        lambda envs: envs.step(ACTIONS[:2], env_ids=SOME),
-        lambda envs: envs.recv(2),
-    ),
-}
+def compare_with_new(envs: Any) -> None:
+    """After a reset, wrappers with a state go on as new ones do."""
+    with stacked(np.positive) as model:
+        for call in ("reset", "partial reset", "step", "step", "send and recv", "step some"):
+            # The times of episodes differ.
+            found, right = CALLS[call](envs), CALLS[call](model)
+            last = 1 if "reset" in call else 4
+            if "send" in call:
+                assert_identical(found[2][:4], right[2][:4])
+            else:
+                assert_identical(found[:last], right[:last])
+            for state in ("episode_lengths", "episode_returns", "accumulated_reward", "timesteps"):
+                assert getattr(envs, state).tolist() == getattr(model, state).tolist()
 
 
-@contextlib.contextmanager
-def interrupted(name: str) -> Any:
-    """A stack whose call was interrupted inside its wrappers, and its undisturbed equal."""
-    begin, call, _ = WAITS[name]
+@pytest.mark.parametrize("name", ["reset", "partial reset", "step", "step some", "send and recv"])
+def test_a_reset_follows_a_call_that_is_interrupted_inside_a_wrapper(name: str) -> None:
     torn = Torn()
-    with stacked(torn) as envs, stacked(np.positive) as model:
-        for one in (envs, model):
-            one.reset(seed=1)
-            one.step(ACTIONS)
-            if begin is not None:
-                begin(one)
+    with stacked(torn) as envs:
+        envs.reset(seed=1)
+        envs.step(ACTIONS)
         torn.armed = True
         with pytest.raises(KeyboardInterrupt):
-            call(envs)
-        yield envs, model, call(model)
+            CALLS[name](envs)
+        compare_with_new(envs)
 
 
-@pytest.mark.parametrize("name", WAITS)
-def test_a_call_that_is_interrupted_inside_a_wrapper_can_be_repeated(name: str) -> None:
-    with interrupted(name) as (envs, model, expected):
-        result, last = WAITS[name][2](envs), 1 if "reset" in name else 4
-        assert_identical(result[:last], expected[:last])
-        for state in ("episode_lengths", "accumulated_reward", "timesteps"):
-            known, right = (getattr(one, state) for one in (envs, model))
-            assert_identical(np.array(known), np.array(right))
-        with pytest.raises(NoAsyncCallError):
-            envs.step_wait()
-
-
-@pytest.mark.parametrize("name", WAITS)
-def test_after_an_interrupt_other_calls_are_refused_and_a_reset_begins_anew(name: str) -> None:
-    with interrupted(name) as (envs, *_):
-        calls: list[Callable[[], Any]] = [
-            lambda: envs.step(ACTIONS),
-            lambda: envs.step_async(ACTIONS),
-            lambda: envs.send(ACTIONS),
-            lambda: envs.send_reset([0]),
-            lambda: envs.reset(options={"reset_mask": MASK}),
-        ]
-        for call in calls:
-            with pytest.raises(AlreadyPendingCallError, match=r"is still pending: .* or reset\(\)"):
-                call()
-        if "recv" in name or name == "step some":
-            count = 4 if name == "recv" else 2
-            with pytest.raises(AlreadyPendingCallError, match=rf"recv\({count}\) returns them"):
-                envs.recv(3)
-        first, _ = envs.reset(seed=1)
-        assert first.shape == envs.observation_space.shape
-        assert envs.timesteps.tolist() == [0] * COUNT
-        envs.step(ACTIONS)
+@pytest.mark.parametrize("rounds", [10, full(1000)])
+@pytest.mark.parametrize("name", ["reset", "partial reset", "step", "step some", "send and recv"])
+def test_wrappers_are_right_after_an_interrupt_and_a_reset(name: str, rounds: int) -> None:
+    with stacked(np.positive) as envs, Interrupts(7, 1.0) as interrupts:
+        envs.reset(seed=1)
+        began = time.perf_counter()
+        CALLS[name](envs)
+        interrupts.longest = 1.5 * (time.perf_counter() - began)
+        while interrupts.count < rounds:
+            envs.reset(seed=1)
+            envs.step(ACTIONS)
+            interrupts.during(lambda: CALLS[name](envs))
+            compare_with_new(envs)
 
 
 # ---------------------------------------------------------------------- restarts

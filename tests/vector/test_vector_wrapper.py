@@ -5,13 +5,14 @@ That a wrapper changes the same through every way is the state machine's to chec
 
 from __future__ import annotations
 
+import io
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.envs import ledgers
+from tests.envs import failing, ledgers
 from tests.vector.wrapped import Halved, Halves, Shifted, Whole
 from vecspaces import spaces
 from vecspaces.errors import StepTimeoutError
@@ -45,6 +46,28 @@ def test_a_wrapper_passes_everything_on() -> None:
         assert repr(envs) == f"<VectorWrapper, {inner!r}>"
         assert not envs.closed
     assert envs.closed and inner.closed
+
+
+def test_a_wrapper_passes_on_errors_results_and_restarts_of_rows() -> None:
+    """Its rows have none of those that failed; it changes only the arrays."""
+    with Halved(RecordEpisodeStatistics(SyncVectorEnv(failing(3)))) as envs:
+        envs.reset(seed=1)
+        assert envs.recv(1).begins.tolist() == [True]
+        envs.send([4, 1, 1])
+        received = envs.recv(3, return_errors=True)
+        assert {row: type(error) for row, error in received.errors.items()} == {
+            0: FloatingPointError
+        }
+        assert received.env_ids.tolist() == [1, 2] and not received.begins.any()
+        assert received.observations[:, 2].tolist() == [0.5, 0.5]  # half of the time
+        envs.send_call([2], "multiply", 2)
+        assert envs.recv(1).results == {2: 4}
+        envs.send_reset(envs.restart([0, 1]))
+        received = envs.recv(2)
+        assert received.begins.tolist() == [True, True] and len(received.row_infos) == 2
+        assert envs.episode_lengths.tolist() == [0, 0, 1]
+        with pytest.raises(io.UnsupportedOperation, match="descriptor"):
+            envs.fileno()
 
 
 def test_a_wrapper_may_set_spaces_and_metadata() -> None:

@@ -19,6 +19,7 @@ from gymnasium.wrappers.utils import RunningMeanStd as TheirMeanStd
 
 from tests.compare import assert_identical
 from tests.envs import Drift, Ledger, failing, ledgers
+from tests.vector.bounds import kill
 from tests.vector.ways import WAYS, run_by
 from vecspaces import Env, make_vec, spaces
 from vecspaces import wrappers as ours
@@ -366,6 +367,19 @@ def test_an_episode_that_is_lost_with_its_worker_is_followed_by_a_new_one(
         assert frames.episode_lengths.tolist() == [0, 3]
 
 
+def test_an_episode_whose_reset_is_lost_with_its_worker_is_not_counted() -> None:
+    inner = AsyncVectorEnv(ledgers(2, talks=False), num_workers=2, on_worker_death="restart")
+    with ours.RecordEpisodeStatistics(inner) as envs:
+        envs.reset(seed=1)
+        envs.step([1, 1])
+        kill(envs.processes[:1])
+        envs.send_reset([0])
+        lost = envs.recv(1)
+        assert lost.truncations.tolist() == lost.infos["worker_restarted"].tolist() == [True]
+        assert lost.begins.tolist() == [True] and "episode" not in lost.infos
+        assert envs.episode_count == 0 and envs.episode_lengths.tolist() == [0, 1]
+
+
 # ---------------------------------------------------------------------- calls that do not return
 
 
@@ -397,34 +411,6 @@ def test_rows_beside_one_that_failed_in_a_step_of_some_have_stepped() -> None:
             envs.step([4, 1], env_ids=[0, 1])
         assert envs.recv(2).env_ids.tolist() == [2, 1]
         assert envs.episode_lengths.tolist() == [0, 1, 0]
-
-
-def test_a_call_that_is_interrupted_before_it_sends_counts_no_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    inner = SyncVectorEnv(ledgers(3, talks=False))
-    with ours.RecordEpisodeStatistics(inner) as envs:
-        envs.reset(seed=1)
-        for call in (envs.send, envs.step):
-            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                patch.setattr(inner._engine, "check", raise_interrupt)
-                call([1, 1], env_ids=[0, 2])
-        assert envs.recv(3).rewards.tolist() == [0, 0, 0]
-        assert envs.episode_lengths.tolist() == [0, 0, 0]
-
-
-def test_an_interrupt_right_after_rows_were_sent_does_not_hide_their_steps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    inner = SyncVectorEnv(ledgers(3, talks=False))
-    with ours.RecordEpisodeStatistics(inner) as envs:
-        envs.reset(seed=1)
-        send = inner._engine.issue_rows
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(inner._engine, "issue_rows", lambda *a: raise_interrupt(send(*a)))
-            envs.send([1, 1], env_ids=[0, 2])
-        assert envs.recv(3).env_ids.tolist() == [1, 0, 2]
-        assert envs.episode_lengths.tolist() == [1, 0, 1]
 
 
 class Ahead(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -474,11 +460,6 @@ def test_a_vector_env_of_a_users_own_can_be_stepped_row_by_row() -> None:
         envs.send_reset([0])
         envs.recv(1)
         assert envs.episode_lengths.tolist() == [0, 1]
-
-
-def raise_interrupt(*_: Any) -> None:
-    """Stand for a signal handler that raises."""
-    raise KeyboardInterrupt
 
 
 def test_a_reset_that_is_refused_changes_nothing_about_the_one_that_is_pending() -> None:

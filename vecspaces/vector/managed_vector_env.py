@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias
 
 import numpy as np
@@ -23,7 +23,7 @@ from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls, check_called
 from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.replies import parts_of
-from vecspaces.vector.engine.rows import ENDED, FRESH
+from vecspaces.vector.engine.rows import ENDED
 from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
@@ -163,10 +163,6 @@ class ManagedVectorEnv(
 
     def _describe(self) -> tuple[str, str]:
         return type(self).__name__, self._engine.describe()
-
-    @property
-    def _begun(self) -> Collection[int]:
-        return self._engine.rows.having(FRESH)
 
     # ------------------------------------------------------------------ reset
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from vecspaces.errors import InvalidActionError, NoAsyncCallError
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.engine.engine import Engine
-from vecspaces.vector.engine.rows import BUSY, FRESH
+from vecspaces.vector.engine.rows import BUSY, FRESH, VOID
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import gather, merge
 from vecspaces.vector.session.arguments import check_whole
@@ -34,7 +34,7 @@ class _Fields(NamedTuple):
 class Transition(_Fields):
     """Results of some environments; every array has one row per entry of `env_ids`.
 
-    It is a tuple of six values; `errors` is an attribute.
+    It is a tuple of six values; the others are attributes.
 
     Attributes:
         observations: The batch of observations.
@@ -47,11 +47,19 @@ class Transition(_Fields):
         results: The result of each environment that was called by `send_call`.
         row_infos: For each entry of `env_ids`, the info as the environment returned it, without the
             keys of the `info_space`.
+        begins: For each entry of `env_ids`, whether it is the result of a reset, not of a step.
     """
 
     errors: Mapping[int, Exception] = MappingProxyType({})
     results: Mapping[int, Any] = MappingProxyType({})
     row_infos: Sequence[dict[str, Any]] = ()
+    begins: npt.NDArray[np.bool_] | Sequence[bool] = ()
+
+    def _replace(self, **changes: Any) -> Self:
+        """Return the same with other values, and with the attributes."""
+        transition = super()._replace(**changes)
+        vars(transition).update(vars(self))
+        return transition
 
 
 class SendRecv:
@@ -145,7 +153,7 @@ class SendRecv:
     def _read_rows(self, rows: list[int]) -> Transition:
         """Gather what ready rows wrote."""
         buffers, table = self._buffers, self._engine.rows
-        slot, state = self._engine.ring.current, table.state
+        slot = self._engine.ring.current
         own_infos = list(map(table.ready.__getitem__, rows))
         infos: dict[str, Any] = {}
         if any(own_infos):
@@ -156,8 +164,9 @@ class SendRecv:
         rewards = buffers.rewards[slot][at]
         terminations = buffers.terminations[slot][at]
         truncations = buffers.truncations[slot][at]
-        fresh = [place for place, row in enumerate(rows) if state[row] & FRESH]
-        if fresh:
+        flags = table.flags[at]
+        fresh = flags & FRESH != 0
+        if fresh.any():
             # A reset does not write rewards and flags, so that those of the last step stay for a
             # rollout.
             rewards[fresh] = 0.0
@@ -173,4 +182,5 @@ class SendRecv:
         observations = buffers.observations[slot].read(copy=True, at=at)
         transition = Transition(observations, rewards, terminations, truncations, infos, at)
         transition.row_infos = own_infos
+        transition.begins = flags & (FRESH | VOID) != 0
         return transition

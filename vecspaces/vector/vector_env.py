@@ -6,7 +6,7 @@ differences.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any, Generic, Self, cast
 
@@ -158,11 +158,6 @@ class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
             if value is not None
         ]
         return f"<table><caption>{_show(name)}</caption>{''.join(rows)}</table>"
-
-    @property
-    def _begun(self) -> Collection[int] | None:
-        """Rows that were reset, and that `send` sent no action since then; None: not known."""
-        return None
 
     def _describe(self) -> tuple[str, str]:
         """Return the name, with those of wrapped vector envs, and the state."""

@@ -8,11 +8,8 @@ A wrapper defines its transform once, in hooks that several calls share:
     out:  reset, reset_wait                       ``_after_reset``
     ============================================  ================================
 
-The wrapper keeps the result of the wrapped vector env until the hook has changed it. An interrupt
-(Ctrl-C, or any exception from a signal handler) inside a hook therefore loses no result:
-`step_wait`, `reset_wait` or `recv` calls the hook again. A hook with a state computes the next
-state first, does not write into its arguments, and ends with plain assignments, between which
-Python runs no signal handler.
+A wrapper whose call is interrupted (Ctrl-C, or any exception from a signal handler) needs a
+`reset()` of all environments: the state that wrappers have per episode begins anew there.
 
 A subclass may override `step` or `reset` instead, as Gymnasium's wrappers do. The methods that
 would bypass such an override call it, or raise.
@@ -21,7 +18,7 @@ would bypass such an override call it, or raise.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
 import numpy as np
@@ -116,9 +113,6 @@ class VectorWrapper(
         self._deferred: tuple[str, dict[str, Any]] | None = None
         # The mask of the pending reset; None: all environments.
         self._pending_mask: Mask | None = None
-        # A result that was not returned yet: its call ("step", "reset", "recv", "step some", or
-        # "received" once it is changed), the result, and its environments (a mask or numbers).
-        self._kept: tuple[str, Any, Any] | None = None
 
     @property
     def _wrapped(self) -> Any:
@@ -135,8 +129,10 @@ class VectorWrapper(
         """Change the five values of a step; `env_ids` are the rows' environments, None: all."""
         return result
 
-    def _after_recv(self, result: StepResult, env_ids: npt.NDArray[np.int64]) -> StepResult:
-        """Change the five values of `recv`, which may also be those of a reset."""
+    def _after_recv(
+        self, result: StepResult, env_ids: npt.NDArray[np.int64], begins: Sequence[bool] | Mask
+    ) -> StepResult:
+        """Change the five values of `recv`; rows of `begins` are of a reset, not of a step."""
         return self._after_step(result, env_ids)
 
     def _after_reset(
@@ -144,12 +140,6 @@ class VectorWrapper(
     ) -> tuple[WrapperObsType, dict[str, Any]]:
         """Change what a reset of all environments (None), or of those of a mask, returned."""
         return cast("WrapperObsType", observations), infos
-
-    def _note_sent(self, rows: RowChoice, error: BaseException | None) -> None:
-        """Note which rows were sent actions, also by a call that raised: `recv` steps them."""
-
-    def _note_sent_reset(self, rows: RowChoice) -> None:
-        """Note which rows were sent a reset."""
 
     def _with_finals(
         self, infos: dict[str, Any], change: Callable[[Any, npt.NDArray[np.intp]], Any]
@@ -178,36 +168,35 @@ class VectorWrapper(
         if _RESET in self._bypassed:
             self.reset_async(seed=seed, options=options)
             return self.reset_wait()
+        self._refuse_pending("reset")
         mask = _reset_mask(options)
-        self._check_idle("reset", mask)
         try:
-            self._kept = "reset", self.env.reset(seed=seed, options=options), mask
+            observations, infos = self.env.reset(seed=seed, options=options)
         except AlreadyPendingCallError:
             raise
         except BaseException:
-            self._pending_mask, self._kept = mask, None  # `reset_wait` may still end it
+            self._pending_mask = mask  # `reset_wait` may still end it
             raise
-        return self._end()
+        return self._after_reset(observations, infos, mask)
 
     def reset_async(self, seed: Seed | None = None, options: Any = None) -> None:
         """Begin a `reset`; `reset_wait` ends it."""
+        self._refuse_pending("reset_async")
         mask = _reset_mask(options)
-        self._check_idle("reset_async", mask)
         if _RESET_PARTS in self._bypassed:
             if mask is not None:
                 options = {**options, "reset_mask": mask}
             self._deferred = "reset", {"seed": seed, "options": options}
         else:
             self._wrapped.reset_async(seed=seed, options=options)
-        self._pending_mask, self._kept = mask, None
+        self._pending_mask = mask
 
     def reset_wait(self, timeout: float | None = None) -> tuple[WrapperObsType, dict[str, Any]]:
         """End a `reset` that `reset_async` began."""
         if _RESET_PARTS in self._bypassed:
             return self.reset(**self._take_deferred("reset", timeout))
-        if self._kept is None or self._kept[0] != "reset":
-            self._kept = "reset", self._wrapped.reset_wait(timeout), self._pending_mask
-        return self._end()
+        observations, infos = self._wrapped.reset_wait(timeout)
+        return self._after_reset(observations, infos, self._pending_mask)
 
     def step(
         self, actions: WrapperActType, env_ids: EnvIds | None = None
@@ -215,25 +204,18 @@ class VectorWrapper(
         """Step all environments of the wrapped vector env, or some."""
         if env_ids is not None:
             self._refuse_bypass(_STEP)
-            self._check_idle("step")
-            rows = as_rows(env_ids)
-            changed = self._before_step(actions)
-            try:
-                self._kept = "step some", self._wrapped.step(changed, env_ids), rows
-            except BaseException as error:
-                self._note_sent(rows, error)
-                raise
-            return self._end()
+            self._refuse_pending("step")
+            result = self._wrapped.step(self._before_step(actions), env_ids)
+            return self._after_step(result, np.array(env_ids, np.int64))
         if _STEP in self._bypassed:
             self.step_async(actions)
             return self.step_wait()
-        self._check_idle("step")
-        self._kept = "step", self.env.step(self._before_step(actions)), None
-        return self._end()
+        self._refuse_pending("step")
+        return self._after_step(self.env.step(self._before_step(actions)), None)
 
     def step_async(self, actions: WrapperActType) -> None:
         """Begin a `step`; `step_wait` ends it."""
-        self._check_idle("step_async")
+        self._refuse_pending("step_async")
         if _STEP_PARTS in self._bypassed:
             self._deferred = "step", {"actions": copy.deepcopy(actions)}
         else:
@@ -245,21 +227,13 @@ class VectorWrapper(
         """End a `step` that `step_async` began."""
         if _STEP_PARTS in self._bypassed:
             return self.step(*self._take_deferred("step", timeout).values())
-        if self._kept is None or self._kept[0] != "step":
-            self._kept = "step", self._wrapped.step_wait(timeout), None
-        return self._end()
+        return self._after_step(self._wrapped.step_wait(timeout), None)
 
     def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
         """Send actions to environments without waiting for results."""
         self._refuse_bypass(_STREAM)
-        self._check_idle("send")
-        rows = ALL if env_ids is None else as_rows(env_ids)
-        try:
-            self._wrapped.send(self._before_step(actions), env_ids)
-        except BaseException as error:
-            self._note_sent(rows, error)
-            raise
-        self._note_sent(rows, None)
+        self._refuse_pending("send")
+        self._wrapped.send(self._before_step(actions), env_ids)
 
     def send_reset(
         self,
@@ -270,10 +244,8 @@ class VectorWrapper(
     ) -> None:
         """Send environments a reset without waiting for results."""
         self._refuse_bypass(_STREAM)
-        self._check_idle("send_reset")
-        rows = ALL if env_ids is None else as_rows(env_ids)
+        self._refuse_pending("send_reset")
         self._wrapped.send_reset(env_ids, seed=seed, options=options)
-        self._note_sent_reset(rows)
 
     def recv(
         self,
@@ -281,30 +253,16 @@ class VectorWrapper(
         timeout: float | None = None,
         *,
         at_least: int | None = None,
+        return_errors: bool = False,
     ) -> Transition:
         """Receive the environments that are ready first."""
         self._refuse_bypass(_STREAM)
-        if self._kept is None:
-            # Without ** in the call, after which Python would run signal handlers and lose the
-            # result.
-            if at_least is None:  # an inner wrapper may have a `recv` without this argument
-                self._kept = "recv", self._wrapped.recv(count, timeout), None
-            else:
-                self._kept = "recv", self._wrapped.recv(count, timeout, at_least=at_least), None
-        else:
-            self._check_kept(self._kept, count, at_least)
-        call: str
-        env_ids: Any
-        call, result, env_ids = self._kept
-        if call == "recv":
-            env_ids = result.env_ids
-            self._kept = "received", self._after_recv(result[:5], env_ids), env_ids
-        elif call == "step some":
-            self._kept = "received", self._after_step(result, env_ids), env_ids
-        changed: StepResult = self._kept[1]
-        transition = Transition(*changed, env_ids)
-        self._kept = None
-        return transition
+        # An inner wrapper may have a `recv` without these arguments.
+        given = {"at_least": at_least, "return_errors": return_errors or None}
+        given = {name: value for name, value in given.items() if value is not None}
+        transition: Transition = self._wrapped.recv(count, timeout, **given)
+        changed = self._after_recv(transition[:5], transition.env_ids, transition.begins)
+        return transition._replace(**dict(zip(transition._fields, changed, strict=False)))
 
     def rollout_view(self) -> Rollout:
         """Return the last `buffers - 1` steps of the wrapped vector env.
@@ -320,53 +278,18 @@ class VectorWrapper(
                 "yourself"
             )
         self._refuse_bypass(_ROLLOUT)
-        self._check_idle("rollout_view")
+        self._refuse_pending("rollout_view")
         rollout: Rollout = self._wrapped.rollout_view()
         return rollout
 
-    def _end(self) -> tuple[Any, ...]:
-        """Change the stored result, and return it; until then, a wait can be repeated."""
-        assert self._kept is not None
-        call, result, rows = self._kept  # a reset_mask, or env_ids
-        changed: tuple[Any, ...]
-        if call == "reset":
-            changed = self._after_reset(result[0], result[1], rows)
-        else:
-            changed = self._after_step(result, rows)
-        self._kept = None  # no call after this: an interrupt in it would lose the result
-        return changed
-
-    def _check_kept(
-        self, kept: tuple[str, Any, Any], count: int | None, at_least: int | None
-    ) -> None:
-        """Refuse a `recv` that does not match the stored result."""
-        call, result, env_ids = kept
-        if call in ("step", "reset"):
-            raise NoAsyncCallError(
-                f"recv was called while a {call} is still pending: call {call}_wait first", "recv"
-            )
-        rows = len(result.env_ids if call == "recv" else env_ids)
-        wanted = getattr(self, "batch_size", rows) if count is None else count
-        if not (wanted if at_least is None else at_least) <= rows <= wanted:
-            raise AlreadyPendingCallError(
-                f"recv({wanted}) was called while {rows} results of a call that was interrupted "
-                f"are still pending: recv({rows}) returns them",
-                "send",
-            )
-
-    def _check_idle(self, call: str, mask: Any = False) -> None:
-        """Refuse a call while another is pending; only a reset of all discards a stored result."""
+    def _refuse_pending(self, call: str) -> None:
+        """Refuse a call between `step_async` or `reset_async` and its wait, if they are stored."""
         if self._deferred is not None:
-            pending, advice = self._deferred[0], f"call {self._deferred[0]}_wait first"
-        elif self._kept is None or mask is None or np.all(mask):
-            return
-        elif self._kept[0] in ("step", "reset"):
-            pending, advice = self._kept[0], f"call {self._kept[0]}_wait first, or reset()"
-        else:
-            pending, advice = "send", "recv its results first, or reset()"
-        raise AlreadyPendingCallError(
-            f"{call} was called while a {pending} is still pending: {advice}", pending
-        )
+            pending = self._deferred[0]
+            raise AlreadyPendingCallError(
+                f"{call} was called while a {pending} is still pending: call {pending}_wait first",
+                pending,
+            )
 
     def _take_deferred(self, name: str, timeout: float | None) -> dict[str, Any]:
         """Return the arguments that were stored for the wait."""
@@ -412,10 +335,6 @@ class VectorWrapper(
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}, {self.env}>"
-
-    @property
-    def _begun(self) -> Collection[int] | None:
-        return self.env._begun
 
     def _describe(self) -> tuple[str, str]:
         name, state = self.env._describe()
@@ -524,12 +443,6 @@ def check_vector_env(env: Any) -> Any:
     if not isinstance(env, VectorEnv):
         raise TypeError(f"env must be a vecspaces.vector.VectorEnv, found {type(env).__name__}")
     return env
-
-
-def as_rows(env_ids: EnvIds) -> npt.NDArray[Any]:
-    """Copy numbers of environments into an index; the vector env refuses wrong ones."""
-    rows = np.array(env_ids)
-    return rows if rows.size else rows.astype(np.intp)
 
 
 def _reset_mask(options: Any) -> Mask | None:

@@ -109,10 +109,8 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
         chosen = observations
         if rows is not ALL:
             chosen = pick(self.env.single_observation_space, observations, rows)
-        frames = self._frames.pushed(chosen, rows, begun)
-        changed = frames.stacks(ALL)
-        self._frames = frames
-        return changed, infos
+        self._frames = self._frames.pushed(chosen, rows, begun)
+        return self._frames.stacks(ALL), infos
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, *others, infos = result
@@ -127,10 +125,8 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
             )
         if self._same_step and np.count_nonzero(progress.ended):
             begun = progress.ended if begun is None else begun | progress.ended
-        frames = self._frames.pushed(observations, rows, begun)
-        changed = frames.stacks(rows)
-        self._frames = frames
-        return changed, others[0], others[1], others[2], infos
+        self._frames = self._frames.pushed(observations, rows, begun)
+        return self._frames.stacks(rows), others[0], others[1], others[2], infos
 
 
 class _ArrayFrames:

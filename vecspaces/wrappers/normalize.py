@@ -12,11 +12,10 @@ from vecspaces.spaces import Box
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.utils import batch_space, concatenate
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.vector_wrapper import ALL, RowChoice
+from vecspaces.vector.vector_wrapper import ALL, EnvIds, Mask, RowChoice
 from vecspaces.wrappers.episodes import EpisodeBounds, EpisodeWrapper
 
 _Array = npt.NDArray[Any]
-Moments = tuple[Any, Any, float]
 
 
 class RunningMeanStd:
@@ -54,26 +53,18 @@ class RunningMeanStd:
         Args:
             x: Shape `(rows, *shape)`.
         """
-        self.mean, self.var, self.count = moments_with(self, x, True)
+        if not len(x):
+            return
+        added, total = len(x), self.count + len(x)
+        delta = x.mean(axis=0) - self.mean
+        # As Chan, Golub and LeVeque.
+        squares = self.var * self.count + x.var(axis=0) * added
+        squares = squares + np.square(delta) * self.count * added / total
+        # One assignment, which no signal handler interrupts.
+        vars(self).update(mean=self.mean + delta * added / total, var=squares / total, count=total)
 
     def __repr__(self) -> str:
         return f"RunningMeanStd(mean={self.mean}, var={self.var}, count={self.count})"
-
-
-def moments_with(statistics: RunningMeanStd, x: _Array, update: bool) -> Moments:
-    """Return the mean, variance and count after a batch (Chan, Golub and LeVeque).
-
-    This is not a method, since users may assign Gymnasium's statistics to a wrapper.
-    """
-    if not (update and len(x)):
-        return statistics.mean, statistics.var, statistics.count
-    count, added = statistics.count, len(x)
-    total = count + added
-    delta = x.mean(axis=0) - statistics.mean
-    mean = statistics.mean + delta * added / total
-    squares = statistics.var * count + x.var(axis=0) * added
-    squares = squares + np.square(delta) * count * added / total
-    return mean, squares / total, total
 
 
 class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActType]):
@@ -121,25 +112,30 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.obs_rms = RunningMeanStd(shape=shape, dtype=np.float32)
         self.update_running_mean = True
+        # The environments whose last reset has returned their first observation, before `recv`.
+        self._shown: Mask = np.zeros(self.num_envs, np.bool_)
+
+    def send_reset(self, env_ids: EnvIds | None = None, **arguments: Any) -> None:
+        """Send environments a reset without waiting for results."""
+        super().send_reset(env_ids, **arguments)
+        self._shown[ALL if env_ids is None else np.array(env_ids, np.int64)] = False
 
     def _begin(
         self, observations: _Array, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[_Array, dict[str, Any]]:
-        alive = self._alive_after(infos, rows, np.zeros(len(self._numbers[rows]), np.bool_))
-        gone = None if alive is None else ~alive
+        gone = None if self._alive is None else ~self._alive
         counted = observations[rows]
         if gone is not None:
             counted = counted[~gone[rows]]
-        moments = moments_with(self.obs_rms, counted, self.update_running_mean)
-        changed = self._normalize(observations, moments, gone)
-        self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = moments
-        return changed, infos
+        self._shown[rows] = True
+        self._count(counted)
+        return self._normalize(observations, gone), infos
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
         counted, gone = observations, progress.gone
-        if progress.fresh is not None:  # what reset returned was counted at that time
-            new = ~(progress.fresh & self._shown[progress.rows])
+        if progress.reset is not None:  # what `reset` returned was counted at that time
+            new = ~(progress.reset & self._shown[progress.rows])
             counted = observations[new if gone is None else new & ~gone]
         elif gone is not None:
             counted = observations[~gone]
@@ -147,16 +143,19 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
             finals = list(infos["final_obs"][infos["_final_obs"]])
             finals = concatenate(self.env.single_observation_space, finals, None)
             counted = np.concatenate([finals, counted])
-        moments = moments_with(self.obs_rms, counted, self.update_running_mean)
+        self._count(counted)
         if "_final_obs" in infos:
-            infos = self._with_finals(infos, lambda batch, _: self._normalize(batch, moments))
-        changed = self._normalize(observations, moments, gone)
-        self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = moments
+            infos = self._with_finals(infos, lambda batch, _: self._normalize(batch))
+        changed = self._normalize(observations, gone)
         return changed, rewards, terminations, truncations, infos
 
-    def _normalize(self, observations: _Array, moments: Moments, gone: Any = None) -> _Array:
-        mean, var, _ = moments
-        changed: _Array = (observations - mean) / np.sqrt(var + self.epsilon)
+    def _count(self, observations: _Array) -> None:
+        if self.update_running_mean and len(observations):
+            self.obs_rms.update(observations)
+
+    def _normalize(self, observations: _Array, gone: Any = None) -> _Array:
+        rms = self.obs_rms
+        changed: _Array = (observations - rms.mean) / np.sqrt(rms.var + self.epsilon)
         if gone is not None:
             changed[gone] = 0.0
         return changed.astype(np.float32)
@@ -211,28 +210,25 @@ class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType
     def _begin(
         self, observations: ObsType, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[ObsType, dict[str, Any]]:
-        accumulated = self.accumulated_reward.copy()
-        accumulated[rows] = 0
-        self.accumulated_reward = accumulated
+        self.accumulated_reward[rows] = 0
         return observations, infos
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
         numbers = self._numbers[progress.rows]
-        accumulated = self.accumulated_reward.copy()
-        if progress.fresh is not None:
-            accumulated[numbers[progress.fresh]] = 0
+        accumulated = self.accumulated_reward
+        if progress.reset is not None:
+            accumulated[numbers[progress.reset]] = 0
         active = ALL if progress.begun is None else ~progress.begun
         stepped = numbers[active]
         accumulated[stepped] = (
             accumulated[stepped] * self.gamma * (1 - terminations[active]) + rewards[active]
         )
-        moments = moments_with(self.return_rms, accumulated[stepped], self.update_running_mean)
+        if self.update_running_mean and len(stepped):
+            self.return_rms.update(accumulated[stepped])
         if self._same_step:
             accumulated[numbers[progress.ended]] = 0
-        changed = rewards / np.sqrt(moments[1] + self.epsilon)
-        self.return_rms.mean, self.return_rms.var, self.return_rms.count = moments
-        self.accumulated_reward = accumulated
+        changed = rewards / np.sqrt(self.return_rms.var + self.epsilon)
         return observations, changed, terminations, truncations, infos
 
 

@@ -11,11 +11,8 @@ import numpy.typing as npt
 
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.vector_wrapper import ALL, RowChoice
+from vecspaces.vector.vector_wrapper import RowChoice
 from vecspaces.wrappers.episodes import EpisodeBounds, EpisodeWrapper
-
-# The return, length and beginning of each running episode.
-Counts = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
 class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType, ActType]):
@@ -76,35 +73,29 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
     def _begin(
         self, observations: ObsType, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[ObsType, dict[str, Any]]:
-        counts = self._counts()
-        _restart(counts, rows, time.perf_counter())
-        self.episode_returns, self.episode_lengths, self.episode_start_times = counts
+        self._restart(rows, time.perf_counter())
         return observations, infos
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
         rows, begun, _, ended, _ = progress
+        key, has_ended = self._stats_key, np.count_nonzero(ended) > 0
+        if has_ended and key in infos:
+            raise ValueError(
+                f"infos[{key!r}] is there already: use another stats_key for "
+                "RecordEpisodeStatistics, or record in one place only"
+            )
         now = time.perf_counter()
-        if begun is None and rows is ALL:  # the usual case
-            returns, lengths = self.episode_returns + rewards, self.episode_lengths + 1
-            counts = returns, lengths, self.episode_start_times
+        returns, lengths = self.episode_returns, self.episode_lengths
+        if begun is None:
+            returns[rows] += rewards
+            lengths[rows] += 1
         else:
-            counts = returns, lengths, _ = self._counts()
-            stepped = np.ones(len(rewards), np.bool_) if begun is None else ~begun
-            _restart(counts, self._numbers[rows][~stepped], now)
-            returns[rows] += np.where(stepped, rewards, 0.0)
-            lengths[rows] += stepped
-        count, new_returns, new_lengths, new_times = self.episode_count, [], [], []
-        if np.count_nonzero(ended):
-            starts = counts[2].copy()
-            counts = returns, lengths, starts
-            times = np.round(now - starts[rows], 6)
-            key = self._stats_key
-            if key in infos:
-                raise ValueError(
-                    f"infos[{key!r}] is there already: use another stats_key for "
-                    "RecordEpisodeStatistics, or record in one place only"
-                )
+            self._restart(self._numbers[rows][begun], now)
+            returns[rows] += np.where(begun, 0.0, rewards)
+            lengths[rows] += ~begun
+        if has_ended:
+            times = np.round(now - self.episode_start_times[rows], 6)
             episode = {
                 "r": np.where(ended, returns[rows], 0.0),
                 "l": np.where(ended, lengths[rows], 0),
@@ -112,26 +103,15 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
             }
             infos = {**infos, key: episode, f"_{key}": ended.copy()}
             at = self._numbers[rows][ended]
-            count += len(at)
-            new_returns, new_lengths = returns[at].tolist(), lengths[at].tolist()
-            new_times = times[ended].tolist()
+            self.episode_count += len(at)
+            self.return_queue += returns[at].tolist()
+            self.length_queue += lengths[at].tolist()
+            self.time_queue += times[ended].tolist()
             if self._same_step:
-                _restart(counts, at, now)
-        # These statements call no function, so an interrupt comes before or after all of them.
-        self.episode_returns, self.episode_lengths, self.episode_start_times = counts
-        self.episode_count = count
-        self.return_queue += new_returns
-        self.length_queue += new_lengths
-        self.time_queue += new_times
+                self._restart(at, now)
         return observations, rewards, terminations, truncations, infos
 
-    def _counts(self) -> Counts:
-        """Copy the counts, so that they can be changed and assigned at once."""
-        returns, lengths = self.episode_returns.copy(), self.episode_lengths.copy()
-        return returns, lengths, self.episode_start_times.copy()
-
-
-def _restart(counts: Counts, rows: RowChoice, now: float) -> None:
-    """Set the counts of some environments to zero."""
-    returns, lengths, starts = counts
-    returns[rows], lengths[rows], starts[rows] = 0.0, 0, now
+    def _restart(self, rows: RowChoice, now: float) -> None:
+        """Begin the counts of some environments anew."""
+        self.episode_returns[rows], self.episode_lengths[rows] = 0.0, 0
+        self.episode_start_times[rows] = now

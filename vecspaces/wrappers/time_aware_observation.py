@@ -83,16 +83,13 @@ class TimeAwareObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTyp
     def _begin(
         self, observations: ObsType, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[Any, dict[str, Any]]:
-        timesteps = self.timesteps.copy()
-        timesteps[rows] = 0
-        changed = self._with_time(observations, timesteps)
-        self.timesteps = timesteps
-        return changed, infos
+        self.timesteps[rows] = 0
+        return self._with_time(observations, self.timesteps), infos
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, *others, infos = result
         rows = self._numbers[progress.rows]
-        timesteps = self.timesteps.copy()
+        timesteps = self.timesteps
         timesteps[rows] += 1
         if progress.begun is not None:
             timesteps[rows[progress.begun]] = 0
@@ -103,7 +100,6 @@ class TimeAwareObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTyp
         if self._same_step:
             timesteps[rows[progress.ended]] = 0
         changed = self._with_time(observations, timesteps[rows])
-        self.timesteps = timesteps
         return changed, others[0], others[1], others[2], infos
 
     def _with_time(self, observations: Any, timesteps: npt.NDArray[np.int64]) -> Any:

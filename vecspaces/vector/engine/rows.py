@@ -30,8 +30,10 @@ FRESH = 8
 ENDED = 16
 #: The environment raised an exception, and must be built again.
 FAILED = 32
+#: Its worker was lost during a reset of the row: the result reports this, and is not of a step.
+VOID = 64
 #: Its command was interrupted, or ended by the failure of another row: only `reset()` helps.
-LOST = 64
+LOST = 128
 
 
 class RowTable:
@@ -177,7 +179,8 @@ class RowTable:
     def lose_starts(self, rows: Iterable[int]) -> None:
         """Note that the results of rows will report a loss, not a first observation."""
         for row in rows:
-            self.state[row] &= ~FRESH
+            if self.state[row] & FRESH:
+                self.state[row] ^= FRESH | VOID
 
     def renew(self, row: int) -> None:
         """Note that the environment of a row is built again, and needs a reset."""
