@@ -222,3 +222,24 @@ def test_one_of_another_process_is_refused_until_that_has_ended(path: Path) -> N
                 Journal(path, {}, [1])
         process.kill()
     Journal(path, {}, [1]).close()
+
+
+class Checkpoint:
+    """A policy with parameters, as PyTorch has them."""
+
+    def __init__(self, weight: float) -> None:
+        self.weight = np.full((2, 2), weight)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"layer": {"weight": self.weight}, "steps": 3}
+
+    def act(self, observations: Any) -> Any:
+        return errand_policy(observations)
+
+
+def test_another_checkpoint_of_the_same_class_is_another_policy(path: Path) -> None:
+    given: Any = {"episodes": 6, "seed": 3, "backend": "sync", "journal": path}
+    first = evaluate(Checkpoint(1.0).act, Errand, **given)
+    with pytest.raises(ValueError, match="policy"):
+        evaluate(Checkpoint(2.0).act, Errand, **given)
+    assert evaluate(Checkpoint(1.0).act, Errand, **given).returns.tolist() == first.returns.tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import hashlib
 import json
 import os
 import stat
@@ -245,6 +246,39 @@ def identify(value: Any, name: Callable[[Any], Any] | None = None) -> Any:
         return [value.id, identify(value.kwargs)]
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}:{named.__qualname__}"
+
+
+def identify_policy(policy: Any) -> Any:
+    """Describe a policy, and its parameters by their digest, since checkpoints share a class.
+
+    Parameters are those of `state_dict` (PyTorch) or `get_parameters` (Stable-Baselines3), of the
+    policy or of the object whose method it is.
+    """
+    owner = getattr(policy, "__self__", policy)
+    for method in ("state_dict", "get_parameters"):
+        read = getattr(owner, method, None)
+        if callable(read) and not isinstance(owner, type):
+            digest = hashlib.sha256()
+            _add_values(read(), digest)
+            return [identify(policy), digest.hexdigest()]
+    return identify(policy)
+
+
+def _add_values(value: Any, digest: Any) -> None:
+    """Add the keys and numbers of nested parameters to a digest."""
+    if isinstance(value, Mapping):
+        for key in sorted(value, key=str):
+            digest.update(str(key).encode())
+            _add_values(value[key], digest)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            _add_values(part, digest)
+    else:
+        if hasattr(value, "detach"):  # a tensor, maybe on another device
+            value = value.detach().cpu().numpy()
+        array = np.asarray(value)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(repr(value).encode() if array.dtype.hasobject else array.tobytes())
 
 
 def identify_options(options: Sequence[Mapping[str, Any] | None]) -> list[Any]:

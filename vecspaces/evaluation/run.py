@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-from vecspaces.evaluation.journal import Journal, identify, identify_options
+from vecspaces.evaluation.journal import Journal, identify, identify_options, identify_policy
 from vecspaces.evaluation.play import Play, PlayOptions
 from vecspaces.evaluation.policies import Policy
 from vecspaces.evaluation.result import EpisodeResult, Evaluation, summarize
@@ -124,7 +124,7 @@ def evaluate(
         file = None
         if journal is not None:
             header = {
-                "policy": identify(policy),
+                "policy": identify_policy(policy),
                 "env": identify(env),
                 "episodes": episodes,
                 "max_episode_steps": given["max_episode_steps"],
