@@ -290,17 +290,6 @@ def test_episodes_of_dicts_are_those_of_whole_environments() -> None:
         evaluate(stay, lambda: as_vector_env(Crowd()), **SYNC, **arguments)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_as_gymnasium(layout: Any) -> None:
-    from vecspaces.adapters.gymnasium import as_gymnasium
-
-    with as_gymnasium(make_vec(Crowd, 2, agents=layout, **SYNC)) as envs:
-        assert envs.agent_names[:3] == ["blue_0", "red_1", "blue_2"]
-        assert envs.reset(seed=1)[0] in envs.observation_space
-        infos = envs.step(envs.action_space.sample())[4]
-        assert len(infos["alive"] if layout == "rows" else infos["agents"]["alive"]) > 2
-
-
 def test_stable_baselines3() -> None:
     pytest.importorskip("stable_baselines3")
     pytest.importorskip("mpe2")

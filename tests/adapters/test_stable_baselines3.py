@@ -17,7 +17,6 @@ from tests.adapters.test_agents import Alone
 from tests.compare import assert_identical
 from tests.crosses import diagonal
 from tests.envs import Ledger, Sampler, Tag
-from tests.vector.wrapped import Halved
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.adapters.pettingzoo import as_vector_env
@@ -196,19 +195,6 @@ def test_actions_of_many_parts_come_one_per_environment(space: Any) -> None:
     vec_env.close()
 
 
-def test_a_transform_inside_is_seen_at_every_step() -> None:
-    bare, halved = (
-        as_vec_env(wrap(SyncVectorEnv(courses(), autoreset_mode="SameStep")))
-        for wrap in (lambda envs: envs, Halved)
-    )
-    for plain, changed in zip(followed(bare), followed(halved), strict=True):
-        if isinstance(plain, np.ndarray) and plain.ndim == 2:
-            assert_identical(changed, plain / 2)
-        for one, other in zip(plain, changed, strict=True) if isinstance(plain, list) else ():
-            if "terminal_observation" in one:
-                assert_identical(other["terminal_observation"], one["terminal_observation"] / 2)
-
-
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
 def test_an_environment_of_one_agent_among_agents_is_reset_at_its_end(mode: AutoresetMode) -> None:
     members = [partial(as_vector_env, Tag(), autoreset_mode=mode), Alone]
@@ -281,22 +267,6 @@ def cart_poles(mode: str = "SameStep", count: int = 2) -> Any:
     return AsyncVectorEnv(env_fns, num_workers=1, autoreset_mode=mode)
 
 
-@pytest.mark.parametrize("name", ["VecNormalize", "VecMonitor", "VecFrameStack", "VecCheckNan"])
-def test_its_wrappers_do_what_they_do_around_dummy_vec_env(name: str) -> None:
-    extra = {"VecFrameStack": {"n_stack": 3}}.get(name, {})
-    runs = []
-    for vec_env in (
-        as_vec_env(SyncVectorEnv(courses(), autoreset_mode="SameStep")),
-        sb3_vec_env.DummyVecEnv(courses()),
-    ):
-        shown = followed(getattr(sb3_vec_env, name)(vec_env, **extra))
-        for entry in shown:  # how long an episode took differs from run to run
-            for info in entry if isinstance(entry, list) else ():
-                info.get("episode", {}).pop("t", None)
-        runs.append(shown)
-    assert_identical(*runs)
-
-
 @pytest.mark.parametrize("name", ["PPO", "A2C", "DQN"])
 def test_its_algorithms_train_and_its_evaluation_runs(name: str) -> None:
     settings = {
@@ -316,15 +286,3 @@ def test_its_algorithms_train_and_its_evaluation_runs(name: str) -> None:
     assert model.num_timesteps >= 256 and mean > 0
     assert len(model.ep_info_buffer) > 2
     vec_env.close()
-
-
-def test_training_gives_the_numbers_of_dummy_vec_env() -> None:
-    weights = []
-    for vec_env in (
-        as_vec_env(SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 2)),
-        sb3_vec_env.DummyVecEnv([partial(gymnasium.make, "CartPole-v1")] * 2),
-    ):
-        model = sb3.A2C("MlpPolicy", vec_env, seed=3).learn(200)
-        weights.append([parameter.detach().numpy() for parameter in model.policy.parameters()])
-        vec_env.close()
-    assert_identical(*weights)

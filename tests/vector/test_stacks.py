@@ -506,18 +506,6 @@ def test_many_that_take_their_time_are_not_slow() -> None:
             envs.step([1] * 6)
 
 
-def test_rows_that_wait_to_be_received_are_not_slow() -> None:
-    arguments: dict[str, Any] = {"num_workers": 3, "slow_warning": NEVER_SLOW}
-    with AsyncVectorEnv([Stuck] * 3, context="fork", **arguments) as envs:
-        envs.reset()
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", SlowEnvironmentWarning)
-            envs.send([0, 0, 0], [0, 1, 2])
-            envs.recv(1)
-            time.sleep(1.5 * NEVER_SLOW)
-            envs.recv(1), envs.recv(1)
-
-
 class Verbose(Stuck):
     """Returns an info larger than a pipe, so that its worker waits until the caller reads it."""
 

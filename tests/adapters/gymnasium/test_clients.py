@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from vecspaces import vector
-from vecspaces.adapters.gymnasium import AsyncVectorEnv, SyncVectorEnv, as_gymnasium, make_vec
+from vecspaces.adapters.gymnasium import AsyncVectorEnv, SyncVectorEnv, as_gymnasium
 from vecspaces.wrappers import RecordEpisodeStatistics
 
 ID = "vecspaces-tests/Vectorized-v0"
@@ -66,19 +66,6 @@ def test_what_a_wrapper_of_ours_is_given_reaches_the_vector_env_below() -> None:
     assert envs.spec is spec and envs.render_mode == "ansi"
     envs.close()
     assert envs.closed
-
-
-@pytest.mark.skipif(
-    not hasattr(gymnasium.utils.performance, "benchmark_vector_step"),
-    reason=f"Gymnasium {gymnasium.__version__}, which another library pins, has no such benchmark",
-)
-@pytest.mark.parametrize("mode", list(gymnasium.vector.AutoresetMode), ids=lambda it: it.value)
-def test_its_benchmark_measures_ours(mode: Any) -> None:
-    envs = make_vec("CartPole-v1", 2, "sync", vector_kwargs={"autoreset_mode": mode})
-    assert gymnasium.make_vec(copy.deepcopy(envs.spec)).num_envs == 2
-    benchmark = gymnasium.utils.performance.benchmark_vector_step
-    assert benchmark(envs, target_duration=0.05, seed=1) > 0  # type: ignore[arg-type]  # seconds
-    envs.close()
 
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tests.envs import Drift, failing, ledgers
+from tests.envs import Drift, ledgers
 from vecspaces import errors, spaces
 from vecspaces.adapters import gymnasium as adapter
 from vecspaces.adapters.gymnasium.errors import AlreadyPendingCallError
@@ -88,17 +88,6 @@ def test_an_unknown_space_is_both_libraries_error(convert: Any) -> None:
     with pytest.raises(gymnasium.error.CustomSpaceError) as found:
         convert(Mine(0, 1))
     assert isinstance(found.value, errors.CustomSpaceError)
-
-
-def test_what_an_environment_raises_is_as_it_was() -> None:
-    with adapter.AsyncVectorEnv(failing(2), num_workers=1) as envs:
-        envs.reset(seed=1)
-        with pytest.raises(FloatingPointError, match="got a four") as found:
-            envs.step([0, 4])
-        assert "environment 1" in str(found.value.__cause__)
-        with pytest.raises(errors.ResetNeededError) as needed:
-            envs.step([0, 0])
-        assert isinstance(needed.value, gymnasium.error.ResetNeeded)
 
 
 def test_they_travel_between_processes() -> None:

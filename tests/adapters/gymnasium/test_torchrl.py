@@ -8,7 +8,6 @@ from typing import Any
 import gymnasium
 import pytest
 
-from tests.adapters.course import Course
 from vecspaces.adapters.gymnasium import AsyncVectorEnv, SyncVectorEnv
 
 pytest.importorskip("torchrl", reason="TorchRL is not installed")
@@ -48,31 +47,4 @@ def test_rollouts_are_those_of_gymnasium(kind: str, mode: Any) -> None:
 def test_its_own_checks_pass(mode: Any) -> None:
     env = GymWrapper(SyncVectorEnv(CART_POLES, autoreset_mode=mode))
     check_env_specs(env)
-    env.close()
-
-
-@pytest.mark.parametrize("kind", [gymnasium.vector.SyncVectorEnv, SyncVectorEnv])
-def test_next_step_is_refused_by_torchrl(kind: Any) -> None:
-    envs = kind(CART_POLES)
-    with pytest.raises(RuntimeError, match="must be one of SAME_STEP or DISABLED"):
-        GymWrapper(envs)
-    envs.close()
-
-
-DRAWING = partial(Course, 0, render_mode="rgb_array")
-
-
-@pytest.mark.parametrize("kind", [gymnasium.vector.SyncVectorEnv, SyncVectorEnv])
-def test_from_pixels_fails_with_any_vector_env_and_a_wrapper_inside_does_it(kind: Any) -> None:
-    envs = kind([DRAWING] * 2, autoreset_mode=MODE.DISABLED)
-    # Raised by gymnasium.wrappers.AddRenderObservation; which one depends on its version.
-    with pytest.raises((AssertionError, TypeError)):
-        GymWrapper(envs, from_pixels=True, pixels_only=False)
-    envs.close()
-
-    def with_pixels() -> Any:
-        return gymnasium.wrappers.AddRenderObservation(DRAWING(), render_only=False)
-
-    env = GymWrapper(kind([with_pixels] * 2, autoreset_mode=MODE.DISABLED))
-    assert env.rollout(3)["pixels"].shape == (2, 3, 4, 6, 3)
     env.close()

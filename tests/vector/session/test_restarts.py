@@ -104,21 +104,6 @@ def test_any_death_restarts(deed: str, tmp_path: Path, let_hang: Any) -> None:
         assert_lost(envs.step(ACTIONS))
 
 
-@pytest.mark.parametrize("context", [pytest.param("spawn", marks=pytest.mark.full), "forkserver"])
-def test_other_start_methods_restart_too(context: str, tmp_path: Path) -> None:
-    with make(factories(4, tmp_path, "SIGKILL"), context=context) as envs:
-        envs.reset()
-        arm(tmp_path)
-        assert_lost(envs.step(ACTIONS))
-        # Without seeds a restart is a fresh start.
-        assert envs.step(ACTIONS)[0]["place"][LOST, 2].tolist() == [0.0, 0.0]
-        envs.reset(seed=5)
-        arm(tmp_path)
-        assert_lost(envs.step(ACTIONS))
-        firsts = stack([respawned(row, 2)[1] for row in LOST])
-        assert_identical(take(envs.step(ACTIONS)[0], LOST), firsts)
-
-
 def kill(envs: Any, worker: int) -> None:
     """Kill a worker that is idle, and wait until it is gone."""
     process = envs.processes[worker]

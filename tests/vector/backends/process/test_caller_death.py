@@ -196,22 +196,6 @@ def test_workers_leave_within_a_second_when_the_caller_is_killed(what: str, cont
 
 
 @pytest.mark.parametrize("context", FORK_OR_FULL)
-def test_ctrl_c_is_an_exception_in_the_caller_alone(context: str) -> None:
-    body = """
-    try:
-        while True:
-            envs.step(np.array([0, 2, 0, 2]))
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-    finally:
-        envs.close()
-    """
-    with caller(body, context, "time.sleep(0.01)") as program:
-        assert program.interrupt(6) == ("interrupted\n", "")
-        assert program.process.returncode == 0
-
-
-@pytest.mark.parametrize("context", FORK_OR_FULL)
 def test_ctrl_c_in_a_long_step_ends_all_and_shows_one_traceback(context: str) -> None:
     with caller(f"with envs:\n    {STEP}", context, OCCUPATIONS["computing"]) as program:
         program.hear(2)

@@ -94,15 +94,6 @@ def test_close_bounds_a_hang_by_five_seconds_when_not_told_otherwise(tmp_path: P
         envs.close()
 
 
-def test_close_terminates_stopped_workers(tmp_path: Path) -> None:
-    envs = make(tmp_path)
-    envs.reset()
-    for process in envs.processes:
-        os.kill(process.pid, signal.SIGSTOP)
-    with within(1.0):
-        envs.close(terminate=True)
-
-
 @guarded()
 def test_close_while_a_worker_is_being_built_again(tmp_path: Path) -> None:
     last = Factory(3, Fault("hang", "build", tmp_path / "trigger"))
@@ -262,13 +253,6 @@ def test_dropped_without_close_it_warns_and_cleans_up_at_exit() -> None:
     assert "ResourceWarning: an AsyncVectorEnv was dropped without close()" in run.stderr
     assert run.stderr.count("Traceback") == 1
     assert_gone([int(pid) for pid in run.stdout.split()])
-
-
-def test_a_vector_env_that_failed_to_be_made_leaves_no_warning(tmp_path: Path) -> None:
-    with warnings.catch_warnings(), pytest.raises(OddError):
-        warnings.simplefilter("error", ResourceWarning)
-        make(tmp_path, "exception", "build")
-    gc.collect()
 
 
 # ---------------------------------------------------------------------- while a call runs

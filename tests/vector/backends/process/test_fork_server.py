@@ -144,20 +144,3 @@ def test_a_process_that_the_program_forks_starts_a_server() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert envs.step([1, 2])[0][:, 2].tolist() == [1, 1]
         assert server_pid() == before
-
-
-def test_modules_of_a_path_that_came_later_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with make():
-        pass
-    (tmp_path / "came_later.py").write_text(
-        "from tests.envs import Ledger\nimport os\n"
-        "class Later(Ledger):\n    def where(self): return os.getcwd(), __file__\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    from came_later import Later
-
-    with AsyncVectorEnv([Later], context="forkserver") as envs:
-        assert envs.call("where") == ((str(tmp_path), str(tmp_path / "came_later.py")),)

@@ -7,14 +7,12 @@ import random
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.envs.registration import registry
 
 from tests.crosses import ordinarily
 from tests.envs import Global, Ledger, Parent, ledgers
-from vecspaces import make_vec, spaces
+from vecspaces import spaces
 from vecspaces.vector import AsyncVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()
@@ -61,30 +59,6 @@ def test_lambdas_closures_and_local_classes_cross(method: str) -> None:
         assert [note.text for note in envs.call(shout, Note("a"))] == ["", "A", "AA", ""]
         first, second = [process.pid for process in envs.processes]
         assert envs.call("process") == (first, first, second, second)
-
-
-def test_gymnasium_ids_of_the_caller_are_known_in_workers(method: str) -> None:
-    class Corridor(gymnasium.Env[Any, Any]):
-        observation_space = gymnasium.spaces.Discrete(3)
-        action_space = gymnasium.spaces.Discrete(2)
-
-        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-            super().reset(seed=seed)
-            return 1, {}
-
-        def step(self, action: Any) -> Any:
-            return 2, 1.0, True, False, {}
-
-    gymnasium.register("vecspaces-tests/Corridor-v0", entry_point=Corridor)
-    try:
-        # Looked up in the worker, by name.
-        name = "vecspaces-tests/Corridor-v0"
-        vector_kwargs = {"context": method, "num_workers": 1}
-        with make_vec(name, num_envs=2, vector_kwargs=vector_kwargs) as envs:
-            assert envs.reset(seed=0)[0].tolist() == [1, 1]
-            assert envs.step([0, 1])[2].tolist() == [True, True]
-    finally:
-        del registry["vecspaces-tests/Corridor-v0"]
 
 
 # --- what a worker is -------------------------------------------------------------------------
