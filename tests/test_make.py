@@ -34,16 +34,6 @@ def two_steps_at_most(env: Any) -> Any:
     return gymnasium.wrappers.TimeLimit(env, max_episode_steps=2)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_gymnasium_id_gives_what_gymnasium_gives(backend: str) -> None:
-    theirs = gymnasium.make_vec("CartPole-v1", 3, "sync")
-    with closing(theirs), make_vec("CartPole-v1", 3, backend=backend) as ours:
-        assert_identical(ours.reset(seed=5), theirs.reset(seed=5))
-        for _ in range(50):
-            actions = theirs.action_space.sample()
-            assert_identical(ours.step(actions), theirs.step(actions))
-
-
 def test_a_factory_may_have_any_name_and_a_list_makes_one_environment_of_each_entry() -> None:
     named = "tests.envs:Ledger"
     assert find_factory("tests:envs.Ledger") is Ledger
@@ -210,13 +200,3 @@ def test_env_kwargs_reach_the_environment_whatever_their_names() -> None:
     with make_vec(Settings, 2, backend="sync", copy=False, start=4, env_kwargs=arguments) as envs:
         assert envs.copy is False
         assert envs.get_attr("settings") == (arguments,) * 2
-
-
-def test_the_text_of_a_vector_env_names_workers_and_mode() -> None:
-    with make_vec("CartPole-v1", 3, num_workers=2, autoreset_mode="SameStep") as envs:
-        expected = (
-            "AsyncVectorEnv(CartPole-v1, num_envs=3, num_workers=2, autoreset_mode='SameStep')"
-        )
-        assert repr(envs) == str(envs) == expected
-    with make_vec("CartPole-v1", 3, backend="sync") as sync:
-        assert repr(sync) == "SyncVectorEnv(CartPole-v1, num_envs=3, autoreset_mode='NextStep')"

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ import pytest
 
 from tests.cli.envs import is_noticed
 from tests.cli.running import run
-from tests.programs import environ
 
 
 @pytest.mark.parametrize(
@@ -92,17 +88,6 @@ def test_an_environment_that_hangs_is_one_line_and_its_own_code(hurry: Any) -> N
     assert last == "(--traceback shows the rest)"
 
 
-def test_an_episode_that_ends_its_worker_each_time_is_one_line() -> None:
-    given = "--policy random --episodes 1 --seed 0 --max-retries 1 --num-workers 1 --no-progress"
-    result = run(f"evaluate tests.cli.envs:Dying {given}")
-    assert result.exit_code == 1
-    assert result.stderr == (
-        "vecspaces: episode 0 with seed 821328062 lost its worker 2 times, and max_retries is 1; "
-        "the last time worker 0 (environment 0) exited with code 3 during step while environment 0 "
-        "was running; environment 0 (last seed 821328062, episodes since then: 0, step 1)\n"
-    )
-
-
 def test_a_policy_whose_actions_do_not_fit_has_failed() -> None:
     given = "--policy tests.cli.envs:too_many --episodes 2 --num-envs 2 --backend sync"
     result = run(f"evaluate CartPole-v1 {given} --no-progress")
@@ -166,28 +151,3 @@ def test_what_is_no_file_is_written_in_place(here: Path) -> None:
     (here / "link.json").symlink_to("found.json")
     assert run("describe CartPole-v1 --json", "link.json").exit_code == 0
     assert (here / "link.json").is_symlink() and (here / "found.json").read_text()[0] == "{"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent in another way")
-def test_ctrl_c_shows_the_table_so_far_and_nothing_of_the_children() -> None:
-    command = "bench CartPole-v1 --num-envs 4 --seconds 600 --json found.json"
-    with subprocess.Popen(
-        [sys.executable, "-m", "vecspaces", *command.split()],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=environ(),
-    ) as process:
-        try:
-            assert process.stderr is not None
-            announced = process.stderr.readline()
-            time.sleep(0.3)  # somewhere in the work: no moment may matter
-            os.killpg(process.pid, signal.SIGINT)
-            output, errors = process.communicate(timeout=30)
-        finally:
-            process.kill()
-    assert announced == "Measuring 4 environments for about 600 s.\n"
-    assert (process.returncode, errors) == (130, "")
-    assert "interrupted: this is what was found so far" in output
-    assert json.loads(Path("found.json").read_text())["interrupted"] is True

@@ -25,7 +25,6 @@ from tests.envs import (
     informing,
     ledgers,
 )
-from vecspaces import spaces
 from vecspaces.vector import AutoresetMode, SyncVectorEnv, infos_as_list
 
 
@@ -94,16 +93,6 @@ class InfosContract(Part):
             before = copy.deepcopy(infos)
             infos_of(envs)
             assert_same_infos(infos, before)
-
-    def test_an_info_space_given_to_the_vector_env_replaces_that_of_environments(self) -> None:
-        space = spaces.Dict(cost=spaces.Box(-9, 9, (), np.float32))
-        with self.make(informing(3, True), info_space=space) as envs:
-            assert envs.info_space == space
-            envs.reset(seed=0)
-            costs = [envs.step([0, 0, 0])[4].get("cost") for _ in range(5)]
-            assert {cost.dtype for cost in costs if cost is not None} == {np.dtype(np.float32)}
-        with self.make(informing(3, True), info_space=spaces.Dict()) as envs:
-            assert envs.info_space is None
 
     def test_declared_infos_of_a_rollout(self) -> None:
         with (

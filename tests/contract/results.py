@@ -87,20 +87,6 @@ class ResultsContract(Part):
         with self.make([partial(observing, real, np.array([0.1, 1], np.float64))]) as envs:
             assert_identical(envs.reset()[0][0], np.array([0.1, 1], np.float32))
 
-    def test_numbers_are_promoted_and_other_values_are_objects(self) -> None:
-        numbers, others = [1, 1.75, True, 0], ["text", None, [1, 2], np.bool_(True)]
-        arrays = [np.zeros(2), np.zeros((3, 1)), np.zeros(2), np.zeros(2)]
-        keys = zip(numbers, others, arrays, strict=True)
-        with self.make(
-            [partial(talking, dict(zip("xyz", each, strict=True))) for each in keys]
-        ) as envs:
-            envs.reset()
-            found = envs.step([0] * 4)[4]
-            assert_identical(found["x"], np.array([1.0, 1.75, 1.0, 0.0]))
-            assert found["y"].dtype == object
-            assert_identical(list(found["y"]), others)
-            assert_identical(list(found["z"]), arrays)
-
     @pytest.mark.parametrize(
         ("env_fn", "count", "error", "text"), INVALID, ids=["reward", "info", "observation"]
     )

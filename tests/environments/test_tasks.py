@@ -7,7 +7,6 @@ import os
 import sys
 import weakref
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -18,9 +17,7 @@ from tests.envs import Ledger
 from tests.evaluation.envs import (
     Errand,
     Poisoned,
-    assert_same_episodes,
     errand_policy,
-    gathered,
     seeds_of,
 )
 from vecspaces import evaluate, make_vec, spaces
@@ -248,14 +245,3 @@ def test_evaluate_plays_each_episode_as_if_its_task_were_alone(way: Any) -> None
         errand = partial(Errand, TASKS[task_of(k)["task"]])
         alone = evaluate(errand_policy, errand, episodes=1, seed=[seed], backend="sync")
         assert (alone.returns[0], alone.lengths[0]) == (mixed.returns[k], mixed.lengths[k])
-
-
-@posix
-@pytest.mark.parametrize("where", ["reset", "step"])
-def test_collect_begins_lost_episodes_again_in_their_tasks(tmp_path: Path, where: str) -> None:
-    given: Any = {"episodes": EPISODES, "options": task_of}
-    expected = gathered(errand_policy, errands, backend="sync", num_envs=1, **given)
-    seeds = seeds_of(3, EPISODES)
-    env = partial(errands, tuple(seeds[k] for k in (1, 5, 11)), where, tmp_path)
-    assert_same_episodes(gathered(errand_policy, env, num_workers=2, num_envs=4, **given), expected)
-    assert len(list(tmp_path.iterdir())) == 3

@@ -9,7 +9,6 @@ import random
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,6 @@ from tests.evaluation.envs import (
     seeds_of,
 )
 from tests.leaks import descendants
-from tests.vector.bounds import within
 from vecspaces import Episode, Evaluation, evaluate, make_vec, spaces
 from vecspaces.errors import InvalidActionError, StepTimeoutError, WorkerDiedError
 from vecspaces.evaluation.episodes import EpisodeQueue
@@ -293,13 +291,6 @@ def test_one_that_always_loses_its_worker_is_named(
             play(caller, errand_policy, env, episodes=1, seed=[seed], max_retries=0)
 
 
-@posix
-def test_an_environment_that_dies_in_every_episode_ends_the_evaluation() -> None:
-    env = partial(Poisoned, tuple(seeds_of(0, 30)))
-    with within(30), pytest.raises(WorkerDiedError, match=r"episode \d+ with seed"):
-        evaluate(errand_policy, env, episodes=30, seed=0, num_workers=3)
-
-
 class Unclosed(Errand):
     """An errand whose `close` raises, or ends its process."""
 
@@ -342,31 +333,6 @@ def test_a_worker_that_dies_after_the_last_episode_costs_nothing(replay: Replay)
     options: Any = {"progress": kill, "max_retries": 0, "vector_kwargs": {"context": "fork"}}
     with pytest.warns(RuntimeWarning, match="WorkerDiedError"):
         replay("evaluate", num_workers=2, **options)
-
-
-class Fading(Errand):
-    """An errand of seed 1 that dies once, just after its first reset; that of seed 2 is slow."""
-
-    def __init__(self, once: Path) -> None:
-        super().__init__()
-        self._once = once
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        if seed == 1 and not self._once.exists():
-            self._once.touch()
-            threading.Timer(0.05, signal.raise_signal, (signal.SIGKILL,)).start()
-        if seed == 2:
-            time.sleep(0.3)
-        return super().reset(seed=seed, options=options)
-
-
-@posix
-def test_an_episode_that_is_lost_just_after_its_reset_begins_anew(tmp_path: Path) -> None:
-    expected = evaluate(errand_policy, Errand, episodes=2, seed=[1, 2], backend="sync")
-    fading = partial(Fading, tmp_path / "once")
-    result = evaluate(errand_policy, fading, episodes=2, seed=[1, 2], num_workers=2)
-    assert_same(result, expected)
-    assert result.retries.tolist() == [1, 0]
 
 
 @posix

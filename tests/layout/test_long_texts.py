@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compare import assert_identical
-from tests.crosses import diagonal
-from tests.envs import Echo
 from vecspaces import spaces
 from vecspaces.layout import Layout
 from vecspaces.memory import Arena
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 LONG = spaces.Text(2**20, min_length=2, charset="xyz")
 PAGES = 3 * 4096  # the size and the text may lie in two pages, and arrays begin anywhere
@@ -69,21 +64,3 @@ def test_rows_take_the_memory_of_their_texts() -> None:
         assert 2**20 <= used() - before <= 2**20 + PAGES
     finally:
         arena.close()
-
-
-@diagonal(shared_memory=[True, False], capacity=[0, 65536])
-def test_long_texts_cross_between_processes(shared_memory: bool, capacity: int) -> None:
-    texts = ["", "x" * 2**20, "\U0001f600" * 99, "y" * 100_000]
-    infos: list[dict[str, Any]] = [{"said": {"to": [text, text[:3]]}} for text in texts]
-    steps = [(text, 1.0, False, False, info) for text, info in zip(texts, infos, strict=True)]
-    env_fns = [partial(Echo, LONG, [("xx", {})], steps[at:] + steps[:at], LONG) for at in range(4)]
-    with (
-        AsyncVectorEnv(
-            env_fns, num_workers=2, shared_memory=shared_memory, variable_capacity=capacity
-        ) as envs,
-        SyncVectorEnv(env_fns) as reference,
-    ):
-        assert envs.reset()[0] == reference.reset()[0] == ("xx",) * 4
-        for at in range(4):
-            actions = tuple(texts[at:] + texts[:at])
-            assert_identical(envs.step(actions), reference.step(actions))

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -33,7 +32,7 @@ from tests.testing.faults import (
     SharedCounter,
     Sound,
 )
-from tests.vector.bounds import settled, stretched
+from tests.vector.bounds import stretched
 from vecspaces import spaces
 from vecspaces.errors import FailedCheckError, SlowEnvironmentWarning
 from vecspaces.spaces import Box, Discrete, Space
@@ -308,42 +307,6 @@ def test_a_script_without_a_guard_is_an_error(tmp_path: Path) -> None:
     ended = run_python(script, code=1)
     last = ended.stderr.strip().splitlines()[-1]
     assert 'below `if __name__ == "__main__":`' in last, ended.stderr
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent to a process")
-def test_an_interrupt_ends_it_and_leaves_no_process(tmp_path: Path) -> None:
-    program = (
-        "import pathlib, sys, time; sys.path.insert(0, '.')\n"
-        "from tests.testing.faults import Sound\n"
-        "from vecspaces.testing import check_env\n"
-        "class Hanging(Sound):\n"
-        "    def step(self, action):\n"
-        "        pathlib.Path(sys.argv[1]).touch()\n"
-        "        time.sleep(600)\n"
-        "check_env(Hanging, num_steps=40)\n"
-    )
-    mark = tmp_path / "hangs"
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, mark], stderr=subprocess.PIPE, start_new_session=True
-    )
-    give_up = time.monotonic() + 60  # a busy machine takes long to import everything
-    while not mark.exists():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < give_up, "no step was made"
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)
-    _, error = process.communicate(timeout=stretched(10))
-    assert b"KeyboardInterrupt" in error and process.returncode != 0
-    assert settled(lambda: group_exists(process.pid), False) is False
-
-
-def group_exists(group: int) -> bool:
-    """Whether any process is left of a group."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def work(host: Any, played: Played, seconds: float) -> None:

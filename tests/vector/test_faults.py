@@ -15,7 +15,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.crosses import ordinarily
-from tests.envs import Failing, Ledger
+from tests.envs import Ledger
 from tests.envs import faulty as faulty_envs
 from tests.envs.faulty import FaultyEnv, OddError, arm, built, disarmed, factories
 from tests.vector.bounds import kill, overrun, within
@@ -295,16 +295,6 @@ def test_each_class_of_fault_under_other_start_methods(
     case: Case, context: str, tmp_path: Path, hurry: Any
 ) -> None:
     run(case, tmp_path, hurry, context)
-
-
-def test_of_failures_at_once_that_of_the_lowest_environment_is_raised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("vecspaces.vector.engine.engine._FAULT_GRACE", 30.0)
-    with AsyncVectorEnv([partial(Failing, number) for number in range(3)], num_workers=3) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(FloatingPointError, match="number 1 got a four"):
-            envs.step([0, 4, 4])
 
 
 def draw(env: Any) -> float:

@@ -8,14 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from tests.compare import assert_identical
 from tests.contract import ALL_SPACES, assert_same_infos
 from tests.crosses import diagonal
-from tests.envs import Ledger, Sampler, Unlike, failing
-from tests.strategies import Recipe, recipes
+from tests.envs import Ledger, Sampler, failing
 from vecspaces.adapters.gymnasium import to_gymnasium
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
@@ -130,37 +127,6 @@ def test_all_ten_spaces_as_observation_and_action(name: str, kind_and_mode: Any)
             assert_identical(one, other, "what the environment got")
 
 
-@given(recipes(), recipes(), st.sampled_from(MODES))
-@settings(max_examples=3)
-def test_spaces_of_all_kinds_nested(
-    observations: Recipe, actions: Recipe, mode: AutoresetMode
-) -> None:
-    def make_env() -> Sampler:
-        return Sampler(observations.build(gymnasium.spaces), actions.build(gymnasium.spaces))
-
-    theirs = gymnasium.vector.SyncVectorEnv([make_env] * 2, autoreset_mode=mode.value)
-    seeded = [space.seed(0) for space in (theirs.action_space, theirs.single_observation_space)]
-    try:  # what Gymnasium cannot do itself is no model
-        theirs.reset(seed=0)
-        theirs.step(theirs.action_space.sample())
-    except Exception:
-        assume(False)
-    assert seeded
-    with SyncVectorEnv([make_env] * 2, autoreset_mode=mode) as ours:
-        theirs.reset(seed=0)
-        first, expected = ours.reset(seed=3), theirs.reset(seed=3)
-        assert_parity((_plain(first[0]), first[1]), (_plain(expected[0]), expected[1]))
-        theirs.action_space.seed(5)
-        ours.action_space.seed(5)
-        for _ in range(3):
-            ended = theirs._autoreset_envs
-            if mode is AutoresetMode.DISABLED and ended.any():
-                break
-            result = ours.step(ours.action_space.sample())
-            expected = theirs.step(theirs.action_space.sample())
-            assert_parity((_plain(result[0]), *result[1:]), (_plain(expected[0]), *expected[1:]))
-
-
 @diagonal(mode=MODES, kind=KINDS)
 def test_infos_options_and_masks(kind: type, mode: AutoresetMode) -> None:
     env_fns = foreign_ledgers(5)
@@ -189,32 +155,6 @@ def test_infos_options_and_masks(kind: type, mode: AutoresetMode) -> None:
             assert ours.get_attr(name) == theirs.get_attr(name)
 
 
-def boxes(count: int) -> list[Any]:
-    """Environments that differ in their bounds alone."""
-    high = [gymnasium.spaces.Box(-(2**31), 2**30 + i, (5,), np.int64) for i in range(count)]
-
-    def make_env(number: int) -> Any:
-        env = foreign(Unlike(Ledger.observation_space, number, length=3))
-        env.observation_space = high[number]
-        return env
-
-    return [partial(make_env, number) for number in range(count)]
-
-
-WIDE = 2**40
-PAIR = tuple(gymnasium.spaces.Box(-WIDE, WIDE, shape, np.int64) for shape in ((3, 5), (5,)))
-
-
-@diagonal(observation_mode={"different": "different", "pair": PAIR}, mode=MODES, kind=KINDS)
-def test_observation_modes(kind: type, mode: AutoresetMode, observation_mode: Any) -> None:
-    """Of a pair, the batch's space comes first."""
-    arguments = {"observation_mode": observation_mode}
-    theirs = gymnasium.vector.SyncVectorEnv(boxes(3), autoreset_mode=mode.value, **arguments)
-    with make(kind, boxes(3), autoreset_mode=mode, **arguments) as ours:
-        assert repr(ours.single_observation_space) == repr(theirs.single_observation_space)
-        assert_parity_of_a_run(ours, theirs, 12)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_attributes_and_frames(kind: type) -> None:
     env_fns = [partial(gymnasium.make, "CartPole-v1", render_mode="rgb_array")] * 2
@@ -237,33 +177,6 @@ def test_calls_attributes_and_frames(kind: type) -> None:
         workers = ", num_workers=2" if kind is AsyncVectorEnv else ""
         assert repr(ours) == f"{shown}{workers}, autoreset_mode='NextStep')"
     theirs.close()
-
-
-class Strict(gymnasium.Env[Any, Any]):
-    """Asks its own action space whether an action is one."""
-
-    def __init__(self, space: Any) -> None:
-        self.observation_space = space
-        self.action_space = space
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> Any:
-        inside = action in self.action_space
-        return self.observation_space.sample(), float(inside), False, False, {}
-
-
-@diagonal(name=list(ALL_SPACES), kind=KINDS)
-def test_actions_lie_in_the_environments_own_space(kind: type, name: str) -> None:
-    space = to_gymnasium(ALL_SPACES[name])
-    single = partial(Strict, space)
-    inner = partial(gymnasium.vector.SyncVectorEnv, [single] * 2)
-    with make(kind, [single, inner]) as envs:
-        envs.reset(seed=0)
-        for _ in range(3):
-            assert envs.step(envs.action_space.sample())[1].tolist() == [1.0] * 3
 
 
 def refused(use: Any) -> Exception:

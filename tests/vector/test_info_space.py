@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.contract import ALL_SPACES, assert_same_infos, assert_same_run
+from tests.contract import ALL_SPACES, assert_same_infos
 from tests.crosses import diagonal
-from tests.envs import Drift, Echo, informing
+from tests.envs import Echo, informing
 from vecspaces import Env, spaces
 from vecspaces.errors import InvalidInfoError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -194,24 +194,6 @@ def test_other_dicts() -> None:
     assert "cost" not in infos[0][0]
 
 
-@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
-def test_final_infos_are_merged_like_undeclared_ones(mode: str) -> None:
-    small = spaces.Dict(cost=spaces.Box(-9, 9, (), np.float32))
-    env_fns = [saying({"cost": 1.5, "n": 2}, first={"cost": 0.5}, ends=True), saying({"cost": 2.5})]
-    steps = []
-    for info_space in (small, spaces.Dict()):
-        with SyncVectorEnv(env_fns, autoreset_mode=mode, info_space=info_space) as envs:
-            envs.reset(seed=0)
-            steps.append(envs.step([0, 0])[4])
-    found, expected = steps
-    assert found.keys() == expected.keys()
-    assert (found["cost"].dtype, expected["cost"].dtype) == (np.float32, np.float64)
-    assert found["cost"].tolist() == expected["cost"].tolist()
-    assert_same_infos(found.get("final_info", {}), expected.get("final_info", {}))
-    if mode == "SameStep":
-        assert_identical(found["final_info"]["cost"], np.array([1.5, 0]))
-
-
 # ---------------------------------------------------------------------- validate
 
 
@@ -244,34 +226,6 @@ def test_validate_checks_bounds(wrong: dict[str, Any], said: str) -> None:
             envs.reset()
             with pytest.raises(InvalidInfoError, match=f"^environment 2 {said}"):
                 envs.step([0, 0, 0])
-
-
-def test_validated_runs_are_the_same() -> None:
-    with (
-        SyncVectorEnv(informing(4, True), autoreset_mode="SameStep", validate=True) as envs,
-        SyncVectorEnv(informing(4, False), autoreset_mode="SameStep") as reference,
-    ):
-        assert_same_run(envs, reference)
-
-
-# ---------------------------------------------------------------------- vector envs
-
-
-def test_infos_of_a_vectorised_simulator() -> None:
-    space = spaces.Dict(sum=spaces.Box(-100, 100, (), np.float32))
-    with (
-        SyncVectorEnv([partial(Drift, 3), partial(Drift, 2)], info_space=space) as envs,
-        SyncVectorEnv([partial(Drift, 3), partial(Drift, 2)]) as reference,
-    ):
-        envs.reset(seed=0)
-        reference.reset(seed=0)
-        for _ in range(6):
-            actions = np.ones((5, 2)) / 8
-            found, expected = envs.step(actions)[4], reference.step(actions)[4]
-            assert found.keys() == expected.keys()
-            if "sum" in found:
-                assert_identical(found["sum"], expected["sum"].astype(np.float32))
-                assert_identical(found["_sum"], expected["_sum"])
 
 
 # ---------------------------------------------------------------------- copies and views

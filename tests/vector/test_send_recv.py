@@ -29,7 +29,6 @@ from tests.envs import (
     ledgers,
     telling,
 )
-from tests.vector.session.states import Late
 from vecspaces import spaces
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -301,37 +300,6 @@ def test_calls_reach_the_rows_that_are_not_under_way(tmp_path: Path) -> None:
         assert envs.step([1] * 4)[0][:, 2].tolist() == [2, 3, 3, 1]
 
 
-def test_late_answers_to_a_call_that_failed_concern_no_stream(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-
-    def ask(env: Any, answer: int) -> Any:
-        while answer == 1 and env.number == 1 and not gate.exists():
-            time.sleep(0.01)
-        if answer == 1:
-            raise KeyError(env.number)
-        return answer
-
-    env_fns = [partial(Gated, gate, number, length=99) for number in range(3)]
-    with AsyncVectorEnv(env_fns, num_workers=3, batch_size=1) as envs:
-        envs.reset(seed=0)
-        envs.recv(3)
-        for begin in (lambda: envs.call(ask, 2, env_ids=[0]), lambda: None):
-            gate.unlink(missing_ok=True)
-            envs.send([4], [2])
-            with pytest.raises(KeyError, match="0"):
-                envs.call(ask, 1, env_ids=[0, 1])
-            begin()
-            gate.touch()
-            envs.send([1], [1])
-            assert sorted(envs.recv(2).env_ids.tolist()) == [1, 2]
-        pids = [process.pid for process in envs.processes]
-        envs.send([4], [2])
-        with pytest.raises(KeyError):
-            envs.call(ask, 1, env_ids=[0])
-        envs.reset(seed=0)  # waits for environment 2, whose caller has not given up waiting
-        assert [process.pid for process in envs.processes] == pids
-
-
 def die_once(env: Any, sign: Path) -> Any:
     """End the process of environment 1, if a file is there."""
     if env.number == 1 and sign.exists():
@@ -362,26 +330,6 @@ def test_a_death_in_a_call_concerns_the_rows_of_its_worker(restarts: bool, tmp_p
             envs.recv(1)
         envs.reset(seed=0)
         assert envs.step([1] * 4)[0][:, 2].tolist() == [1] * 4
-
-
-def test_a_row_that_hangs_is_replaced_by_a_reset_whatever_was_called_since() -> None:
-    env_fns = [partial(Late, number, length=99) for number in range(3)]
-    with AsyncVectorEnv(env_fns, num_workers=3) as envs:
-        envs.reset(seed=0)
-        envs.recv(3)
-        pids = [process.pid for process in envs.processes]
-        envs.send([3], [0])
-        with pytest.raises(StepTimeoutError, match="environment 0 still busy"):
-            envs.recv(1, timeout=0.05)
-        assert envs.call("number", env_ids=[1]) == (1,)
-        envs.send([1], [2])
-        assert envs.recv(1).env_ids.tolist() == [2]
-        envs.call_async("hang", env_ids=[1, 2])
-        with pytest.raises(StepTimeoutError, match=r"call did not end .* environments 1, 2 still"):
-            envs.call_wait(timeout=0.05)
-        envs.reset(seed=0)
-        assert not {process.pid for process in envs.processes}.intersection(pids)
-        assert envs.step([1] * 3)[0][:, 2].tolist() == [1] * 3
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

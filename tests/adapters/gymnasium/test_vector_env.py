@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.adapters.side_by_side import MODES, run
+from tests.adapters.side_by_side import run
 from tests.compare import assert_identical
-from tests.crosses import diagonal
 from tests.envs import Drift, Sampler, ledgers
 from tests.strategies import Recipe, recipes, seeds
 from vecspaces import spaces, vector
@@ -75,14 +74,6 @@ def test_it_shows_the_arguments_of_ours_and_its_base_is_gymnasiums(kind: Any) ->
 
 
 # ---------------------------------------------------------------------- the same numbers
-
-
-@diagonal(env_id=["FrozenLake-v1", "Blackjack-v1"], mode=MODES)
-def test_it_gives_what_gymnasium_gives(constructor: Any, env_id: str, mode: Any) -> None:
-    theirs = gymnasium.vector.SyncVectorEnv(made(env_id), autoreset_mode=mode)
-    ours = constructor(made(env_id), autoreset_mode=mode)
-    assert ours.autoreset_mode is ours.metadata["autoreset_mode"] is mode
-    assert_identical(run(ours, steps=40), run(theirs, steps=40))
 
 
 @pytest.mark.parametrize("env_id", BUNDLED)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.envs import Failing, Ledger, Patient, ledger_vector, ledgers
+from tests.envs import Failing, Ledger, ledgers
 from tests.vector.bounds import kill
 from vecspaces.errors import InvalidActionError, NoAsyncCallError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
@@ -152,16 +152,6 @@ def test_streams_are_timed_too(shared_memory: bool) -> None:
         assert (stats.steps + stats.resets).tolist() == taken.tolist()
 
 
-@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
-def test_vector_envs_are_timed(kind: type) -> None:
-    with kind([partial(Ledger, 0), partial(ledger_vector, 1, 2)], stats=True) as envs:
-        envs.reset(seed=0)
-        for number in range(1, 3):
-            envs.step([0, 0, 0])
-            assert envs.stats().steps.tolist() == [number] * 3
-        assert (envs.stats().step_mean > 0).all()
-
-
 def test_a_failed_step_counts_for_nothing_and_the_next_ones_do() -> None:
     with AsyncVectorEnv([Failing] * 2, num_workers=1, stats=True) as envs:
         for _ in range(2):
@@ -173,15 +163,6 @@ def test_a_failed_step_counts_for_nothing_and_the_next_ones_do() -> None:
             envs.reset(seed=0)
             envs.step([1, 1])
         assert envs.stats().steps.tolist() == [4, 4]
-
-
-def test_a_slow_environment_is_seen() -> None:
-    with AsyncVectorEnv([Patient, Patient], num_workers=2, stats=True) as envs:
-        envs.reset(seed=0)
-        envs.step([0, 100])
-        stats = envs.stats()
-        assert stats.step_mean[1] >= 0.1
-        assert stats.worker_busy[0] < stats.worker_busy[1]
 
 
 def test_only_an_idle_vector_env_is_asked_anew() -> None:

@@ -95,19 +95,6 @@ class Speaking(gymnasium.Env[Any, Any]):
         return {"word": word} if hasattr(self.observation_space, "spaces") else word
 
 
-SPAWN = pytest.param(
-    partial(AsyncVectorEnv, context="spawn", num_workers=2), marks=pytest.mark.full
-)
-
-
-@pytest.mark.parametrize("kind", [*KINDS, SPAWN])
-def test_a_space_of_a_class_without_equality_is_accepted(kind: Any) -> None:
-    gym = gymnasium.vector.SyncVectorEnv([Speaking] * 3)
-    with kind([Speaking] * 3) as envs:
-        observations, _ = envs.reset(seed=1)
-        assert observations["word"] == gym.reset(seed=1)[0]["word"]
-
-
 @diagonal(
     kind=KINDS, make=[Silent, Plain, lambda length=3: gymnasium.spaces.Dict(word=Silent(length))]
 )
@@ -117,14 +104,6 @@ def test_spaces_of_such_a_class_are_compared_by_their_attributes(kind: Any, make
         envs.step([0, 1, 0])
     with pytest.raises(RuntimeError, match="environment 2 has observation space"):
         kind([lambda length=length: Speaking(make(length)) for length in (3, 3, 4)])
-
-
-def test_such_a_space_is_known_again_after_a_restart() -> None:
-    env_fns = [lambda: Speaking(Plain())] * 2
-    with AsyncVectorEnv(env_fns, num_workers=1, on_worker_death="restart") as envs:
-        envs.reset(seed=1)
-        envs.processes[0].kill()
-        assert envs.step([0, 0])[3].all()
 
 
 # --- environments without options ---------------------------------------------------------------
@@ -244,28 +223,6 @@ def test_nothing_is_kept_of_the_former_environment_when_it_is_built_again() -> N
             assert envs.restart([1]).tolist() == [1]
             envs.reset(seed=0)
     assert len(envs_made) == 5
-
-
-def test_after_an_interrupt_while_it_is_built_again_a_reset_builds_it() -> None:
-    builds: list[Any] = []
-
-    def make() -> Any:
-        builds.append(Ledger())
-        if len(builds) == 1:
-            builds[0].step = lambda action: None
-        if len(builds) == 2:
-            raise KeyboardInterrupt
-        return builds[-1]
-
-    with SyncVectorEnv([Ledger, make]) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(TypeError):
-            envs.step([0, 0])
-        with pytest.raises(KeyboardInterrupt):
-            envs.reset(seed=0)
-        envs.reset(seed=0)
-        envs.step([0, 0])
-        assert envs.envs[1] is builds[2]
 
 
 def test_a_vector_env_among_others_is_built_again_alone() -> None:

@@ -260,28 +260,6 @@ class Growing(Ledger):
         return tuple(range(self.episode, self.episode + 3 * self.time + self.number))
 
 
-class Forgetful(Drift):
-    """Knows no mask, and returns observations of variable size."""
-
-    def __init__(self) -> None:
-        super().__init__(2)
-        self.single_observation_space = spaces.Sequence(spaces.Discrete(9))
-        self.observation_space = spaces.Tuple([self.single_observation_space] * 2)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.resets = getattr(self, "resets", 0) + 1
-        return ((1,) * self.resets,) * 2, {}
-
-
-@pytest.mark.parametrize("capacity", [0, 65536])
-def test_one_that_ignores_the_mask_is_still_caught(capacity: int) -> None:
-    with AsyncVectorEnv([Forgetful], variable_capacity=capacity, context="fork") as envs:
-        envs.reset(seed=0)
-        with pytest.raises(ValueError, match="does not know options"):
-            envs.reset(options={"reset_mask": np.array([True, False])})
-
-
 # --- seeds --------------------------------------------------------------------------------------
 
 

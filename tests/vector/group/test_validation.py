@@ -8,7 +8,6 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -18,7 +17,7 @@ from tests.contract import ALL_SPACES, assert_same_run
 from tests.crosses import diagonal
 from tests.envs import Drift, Echo, Sampler
 from tests.vector.ways import WAYS, step_by
-from vecspaces import make_vec, spaces
+from vecspaces import spaces
 from vecspaces.errors import (
     InvalidActionError,
     InvalidFlagError,
@@ -340,15 +339,6 @@ def test_a_copy_is_checked_as_well() -> None:
                 envs.step([5])
             with pytest.raises(InvalidObservationError, match="in step 2 of"):
                 envs.step([0])
-
-
-def test_gymnasiums_environments_and_graphs_pass() -> None:
-    space = gymnasium.spaces.Graph(gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(3))
-    for env_fn in ("CartPole-v1", partial(Sampler, space, space)):
-        with make_vec(env_fn, 3, backend="sync", validate=True) as envs:
-            envs.reset(seed=0)
-            for _ in range(30):
-                envs.step(envs.action_space.sample())
 
 
 def test_a_step_without_it_makes_no_call_for_it() -> None:

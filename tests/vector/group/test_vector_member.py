@@ -16,7 +16,7 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from tests.compare import assert_identical
-from tests.contract import ALL_SPACES, assert_same_run, samples
+from tests.contract import ALL_SPACES, assert_same_run
 from tests.crosses import diagonal
 from tests.envs import (
     Drift,
@@ -87,24 +87,6 @@ def test_an_async_vector_env_in_a_worker() -> None:
         SyncVectorEnv(ledgers(4)) as flat,
     ):
         assert_same_run(envs, flat)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_cart_poles_that_are_vectorised_in_numpy(kind: type) -> None:
-    alone = CartPoleVectorEnv(num_envs=5)
-    # A wrapper of a vector env is one too.
-    wrapped = lambda: gymnasium.vector.VectorWrapper(CartPoleVectorEnv(num_envs=5))  # noqa: E731
-    with make(kind, [partial(CartPoleVectorEnv, num_envs=5), wrapped]) as envs:
-        observations, infos = envs.reset(seed=7)
-        assert_identical(observations[:5], alone.reset(seed=7)[0])
-        assert_identical(observations[5:], CartPoleVectorEnv(num_envs=5).reset(seed=12)[0])
-        for actions in samples(envs, 0, 60):
-            *found, infos = envs.step(actions)
-            *expected, _ = alone.step(actions[:5])
-            expected[1] = expected[1].astype(np.float64)
-            assert_identical([array[:5] for array in found], expected)
-            assert infos == {}
-    alone.close()
 
 
 def test_a_vector_env_without_a_mode_resets_in_the_next_step() -> None:

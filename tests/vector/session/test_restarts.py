@@ -97,13 +97,6 @@ def start(folder: Path, deed: str = "SIGKILL", where: str = "step", **arguments:
 # ---------------------------------------------------------------------- the step that was lost
 
 
-@pytest.mark.parametrize("deed", ["segfault", "os._exit", "hang in native code"])
-def test_any_death_restarts(deed: str, tmp_path: Path, let_hang: Any) -> None:
-    with start(tmp_path, deed) as envs:
-        (let_hang if "hang" in deed else arm)(tmp_path)
-        assert_lost(envs.step(ACTIONS))
-
-
 def kill(envs: Any, worker: int) -> None:
     """Kill a worker that is idle, and wait until it is gone."""
     process = envs.processes[worker]
@@ -133,19 +126,6 @@ def test_deaths_between_two_steps_lose_the_next_step_and_stats_count_them(
         envs.reset()  # gives the episodes up: no step reports their loss
         stats = envs.stats()
         assert (stats.restarts.tolist(), stats.lost_episodes.tolist()) == ([0, 3], [0, 0, 2, 2])
-
-
-def test_a_streaming_death_before_send_is_a_truncation_too(tmp_path: Path) -> None:
-    with start(tmp_path, stats=True) as envs:
-        kill(envs, 1)
-        envs.send(ACTIONS[[3]], env_ids=[3])
-        envs.send(ACTIONS[KEPT], env_ids=KEPT)
-        envs.send(ACTIONS[[2]], env_ids=[2])
-        got = envs.recv()
-        lost = np.isin(got.env_ids, LOST)
-        assert (got.truncations == lost).all()
-        assert (got.infos["worker_restarted"] == lost).all()
-        assert envs.stats().lost_episodes.tolist() == [0, 0, 1, 1]
 
 
 # ---------------------------------------------------------------------- the budget

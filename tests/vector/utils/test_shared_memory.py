@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import multiprocessing
 import os
@@ -161,15 +160,6 @@ def test_what_another_process_writes_is_read_and_outlives_it(method: str) -> Non
     assert_identical(memory.rows.reader(0, 3)(), [untouched, value, untouched])
     # Only the semaphores that multiprocessing itself may keep could be here, and none is.
     assert made_here(shared_memory() - before) == set()
-
-
-def test_a_value_replaces_all_of_the_one_before() -> None:
-    space, memory = copy.deepcopy(SPACE), create_shared_memory(SPACE, 3)
-    space.seed(3)
-    for _ in range(12):  # shorter ones after longer ones too
-        value = space.sample()
-        write_to_shared_memory(SPACE, 1, value, memory)
-        assert_identical(memory.rows.item(1), value)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
