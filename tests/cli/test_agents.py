@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.cli.running import as_json, run
-from tests.crosses import diagonal
 from tests.envs.agents import Crowd
 from vecspaces import evaluate
 
@@ -26,14 +25,9 @@ def registered() -> str:
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
-@diagonal(layout=["rows", "dict"], is_registered=[True, False])
-def test_check(layout: str, is_registered: bool, registered: str, in_process: None) -> None:
-    env = registered if is_registered else CROWD
-    found = as_json(f"check {env} --agents {layout} --num-steps 30")
+def test_check(in_process: None) -> None:
+    found = as_json(f"check {CROWD} --agents dict --num-steps 30")
     assert not [one for one in found["findings"] if one["severity"] == "error"]
-
-
-def test_check_without_a_layout_or_with_another_one(in_process: None) -> None:
     assert run(f"check {TAG} --num-steps 5").exit_code == 1
     assert "columns" in run(f"check {TAG} --agents columns").output
 

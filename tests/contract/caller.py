@@ -13,7 +13,7 @@ from tests.compare import assert_identical
 from tests.contract.comparing import Part
 from tests.envs import Ledger, Sampler, Unlike, ledger_vector, ledgers
 from vecspaces import spaces
-from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
+from vecspaces.errors import InvalidActionError, NoAsyncCallError
 from vecspaces.vector import AutoresetMode
 
 _TWO = spaces.Discrete(2)
@@ -177,22 +177,6 @@ class CallerContract(Part):
             with pytest.raises(ValueError, match="stats=True"):
                 envs.stats()
             assert envs.call("number") == (0, 1, 2)
-
-    def test_two_calls_at_once_are_refused_and_the_first_goes_on(self) -> None:
-        with self.begun(ledgers(2)) as envs:
-            envs.step_async([1, 2])
-            for second in (
-                partial(envs.step_async, [0, 0]),
-                envs.reset_async,
-                partial(envs.call_async, "number"),
-                partial(envs.set_attr, "number", 5),
-            ):
-                with pytest.raises(AlreadyPendingCallError, match="step"):
-                    second()
-            with pytest.raises(NoAsyncCallError, match="call_wait"):
-                envs.call_wait()
-            assert envs.step_wait()[0][:, 3].tolist() == [1, 2]
-            assert envs.get_attr("number") == (0, 1)
 
     def test_a_rollout_that_is_not_whole_is_refused(self) -> None:
         with self.begun(ledgers(2), buffers=3) as envs:

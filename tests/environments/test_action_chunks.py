@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 import gymnasium
@@ -14,7 +13,6 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.contract import ALL_SPACES
-from tests.crosses import ordinarily
 from tests.envs import Ledger, Sampler, informing, ledgers, rewarding, talking
 from tests.envs.agents import Crowd
 from vecspaces import make_vec, spaces
@@ -136,16 +134,10 @@ def assert_alike(found: Any, expected: dict[str, Any]) -> None:
             assert np.asarray(found[key]).dtype == np.asarray(value).dtype
 
 
-@pytest.mark.parametrize(
-    ("way", "mode"),
-    ordinarily(
-        lambda way, mode: way in ("sync", "fork") or mode is AutoresetMode.SAME_STEP,
-        product(["sync", "fork", "spawn", "forkserver"], AutoresetMode),
-    ),
-)
-def test_vector_envs_of_chunks_equal_single_steps(way: str, mode: AutoresetMode) -> None:
-    processes = {"num_workers": 2, "vector_kwargs": {"context": way}}
-    assert_equals_single_steps(mode, **({"backend": way} if way == "sync" else processes))
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("way", [{"backend": "sync"}, {"num_workers": 2}])
+def test_vector_envs_of_chunks_equal_single_steps(way: Any, mode: AutoresetMode) -> None:
+    assert_equals_single_steps(mode, **way)
 
 
 def test_the_infos_of_the_environment_and_of_chunks_are_declared_together() -> None:
@@ -198,7 +190,7 @@ def test_wrappers_of_gymnasium_go_inside_and_outside() -> None:
     env.close()
 
 
-def test_environments_need_few_members() -> None:
+def test_environments_need_few_members(in_process: None) -> None:
     class Bare:
         observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
 

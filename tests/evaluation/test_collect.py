@@ -16,11 +16,10 @@ import pytest
 from tests.compare import assert_identical
 from tests.contract import ALL_SPACES
 from tests.envs import Informing, Reusing, Sampler
-from tests.envs.agents import Crowd
 from tests.evaluation.envs import Errand, assert_same_episodes, errand_policy, gathered
 from tests.leaks import descendants
 from tests.vector.bounds import settled
-from vecspaces import Env, collect, evaluate, spaces
+from vecspaces import Env, collect, spaces
 from vecspaces.spaces.batch_values import pick
 from vecspaces.vector import infos_as_list
 from vecspaces.vector.utils import concatenate
@@ -151,15 +150,6 @@ def test_a_policy_may_return_one_array_again_and_again() -> None:
     found = gathered(policy, env, episodes=2, backend="sync", num_envs=1)
     taken = np.concatenate([episode.actions[:, 0] for episode in found])
     assert taken.tolist() == [*range(1, len(taken) + 1)]
-
-
-def test_agents_as_dicts() -> None:
-    options: Any = {"episodes": 8, "agents": "dict"}
-    one = gathered("random", Crowd, backend="sync", num_envs=1, **options)
-    assert_same_episodes(gathered("random", Crowd, num_workers=2, **options), one)
-    assert one[0].observations["blue_0"].shape == (len(one[0].rewards) + 1, 4)
-    result = evaluate("random", Crowd, seed=3, backend="sync", **options)
-    assert [episode.rewards.sum() for episode in one] == result.returns.tolist()
 
 
 # ---------------------------------------------------------------------- memory and order

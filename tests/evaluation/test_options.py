@@ -81,22 +81,3 @@ def test_a_journal_refuses_options_that_cannot_be_compared(tmp_path: Path, value
     with pytest.raises(TypeError, match="journal: options of episode 1: expected numbers"):
         journalled(tmp_path / "journal", [None, {"value": [value]}], episodes=2)
     assert not (tmp_path / "journal").exists()
-
-
-# ---------------------------------------------------------------------- refusals
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "words"),
-    [
-        ([{}], ValueError, "options: expected 3 mappings, one per episode, found 1"),
-        ("abc", TypeError, "options must be a mapping, a sequence .* found 'abc' of type str"),
-        (7, TypeError, "options must be a mapping"),
-        ([None, None, 3], TypeError, "options of episode 2: expected a mapping or None, found 3"),
-        (lambda k: k, TypeError, "options of episode 0: expected a mapping or None, found 0"),
-        ({"reset_mask": [True]}, ValueError, "options of episode 0: found a reset_mask"),
-    ],
-)
-def test_options_of_a_wrong_form_are_refused(options: Any, kind: Any, words: str) -> None:
-    with pytest.raises(kind, match=words):
-        evaluate("random", Errand, episodes=3, backend="sync", options=options)

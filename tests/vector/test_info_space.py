@@ -168,14 +168,6 @@ def test_numbers_of_python_and_numpy_become_those_of_the_space() -> None:
             assert_identical(found[key], values[:count])
 
 
-def test_a_value_in_a_vector_env_that_no_cast_takes_names_its_row() -> None:
-    two = [saying({"small": 1}), saying({"small": 300})]
-    with SyncVectorEnv([saying({}), lambda: SyncVectorEnv(two)], info_space=NUMBERS) as envs:
-        envs.reset()
-        with pytest.raises(InvalidInfoError, match=r"environment 2 .*info\['small'\]"):
-            envs.step([0, 0, 0])
-
-
 class Inventive(defaultdict[str, Any]):
     """A dict that invents what is missing."""
 

@@ -257,16 +257,6 @@ def test_a_row_whose_rebuild_fails_stays_broken_alone(make: Any, tmp_path: Path)
         assert times(envs.recv(1)) == {1: 0}
 
 
-def test_a_step_that_follows_a_reset_has_its_own_reward() -> None:
-    """The first observations, which nobody received, have reward 0."""
-    with SyncVectorEnv([partial(Ledger, number) for number in range(2)]) as envs:
-        envs.reset(seed=0)
-        expected = envs.step([1, 2])[1]
-        envs.reset(seed=0)
-        envs.send([1, 2])
-        assert envs.recv(2).rewards.tolist() == expected.tolist() != [0.0, 0.0]
-
-
 def test_calls_reach_the_rows_that_are_not_under_way(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     env_fns = [partial(Gated, gate, number, length=99) for number in range(4)]

@@ -15,34 +15,11 @@ from vecspaces.errors import (
     InvalidInfoError,
     InvalidObservationError,
     InvalidRewardError,
-    ResetNeededError,
 )
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.exchange.failures import Failure
 
 MAKERS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)]
-STEP = (np.zeros(1, np.float32), 0.0, False, False, {})
-
-
-def returning() -> Echo:
-    return Echo(spaces.Box(0, 1, (1,)), [(STEP[0], {})], [STEP])
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_results_of_another_form_name_the_environment_and_the_form(make: Any) -> None:
-    form = r"\(observation, reward, terminated, truncated, info\)"
-    said = f"^environment 1: step must return {form}: .*values to unpack"
-    wrong = Echo(spaces.Box(0, 1, (1,)), [(STEP[0], {})] * 2 + [(1, 2, 3)], [STEP[:4], STEP * 2])
-    with make([returning, lambda: wrong, returning]) as envs:
-        for _ in range(2):
-            envs.reset(seed=0)
-            with pytest.raises(ValueError, match=said):
-                envs.step([0, 0, 0])
-            with pytest.raises(ResetNeededError):
-                envs.step([0, 0, 0])
-        said = r"^environment 1: reset must return \(observation, info\): too many"
-        with pytest.raises(ValueError, match=said):
-            envs.reset(seed=0)
 
 
 def test_an_error_of_the_environments_own_stays_as_it_is() -> None:

@@ -22,10 +22,8 @@ from tests.envs import (
     Drift,
     Sampler,
     Unlike,
-    failing,
     ledger_vector,
     ledgers,
-    observing,
 )
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import to_gymnasium
@@ -101,12 +99,6 @@ def test_a_vector_env_without_a_mode_resets_in_the_next_step() -> None:
         SyncVectorEnv([Silent], autoreset_mode="Disabled")
 
 
-def test_spaces_are_compared_row_by_row() -> None:
-    other = partial(observing, spaces.Discrete(3), 0)
-    with pytest.raises(RuntimeError, match=r"environment 3 has"):
-        SyncVectorEnv([*ledgers(1), partial(ledger_vector, 1, 2), other])
-
-
 def test_different_bounds_are_batched_row_by_row() -> None:
     """A vector env inside shows the space of each of its environments."""
     boxes = [spaces.Box(0, high, (5,), np.int64) for high in (7, 8, 9)]
@@ -128,13 +120,6 @@ def test_a_simulator_with_one_generator_gets_one_seed_of_all() -> None:
         assert not np.array_equal(again[1], again[2])
         assert not np.array_equal(again[2], again[3])
         assert_identical(envs.reset(seed=[3, 4, 5])[0], envs.reset(seed=3)[0])
-
-
-def test_options_of_each_row_must_agree_where_a_vector_env_takes_one_mapping() -> None:
-    with SyncVectorEnv([partial(Drift, 1), partial(Drift, 2)]) as envs:
-        envs.reset(options=[{"time": 1}, {"time": 0}, {"time": 0}])
-        with pytest.raises(ValueError, match="one mapping of options"):
-            envs.reset(options=[{}, {"time": 0}, {"time": 1}])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -236,16 +221,6 @@ def test_a_vector_env_without_final_observations_is_told_so() -> None:
         envs.reset(seed=0)
         with pytest.raises(ValueError, match="final_obs"):
             envs.step(envs.action_space.sample())
-
-
-def test_an_exception_of_an_inner_environment_names_its_row() -> None:
-    with SyncVectorEnv([*ledgers(2), partial(SyncVectorEnv, failing(2))]) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(FloatingPointError, match="number 1") as caught:
-            envs.step([0, 0, 0, 4])
-        assert str(caught.value.__cause__).startswith("\nenvironment 3 failed in step:")
-        observations, _ = envs.reset(seed=0)
-        assert observations[:, 1].tolist() == [2, 2, 1, 1]
 
 
 def test_an_inner_worker_that_dies_names_the_rows() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.envs import Ledger, ledgers
+from tests.envs import Ledger
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.session.arguments import plan_reset
 from vecspaces.vector.session.seeds import spread_seeds
@@ -29,33 +29,9 @@ def test_what_is_no_list_of_factories_is_refused(env_fns: Any, match: str) -> No
             make(env_fns)
 
 
-def test_an_unknown_start_method_is_told_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"context must be None or one of .*spawn.*'teleport'"):
-        AsyncVectorEnv(ledgers(1), context="teleport")
-
-
 def test_seeds_are_python_ints() -> None:
     for seed in (np.int32(3), np.array([3, 4]), [np.uint8(3), 4], np.random.SeedSequence(1)):
         assert {type(one) for one in spread_seeds(seed, 2)} == {int}
-
-
-NUMBER = r"expected 3 seeds.*found \d"
-PLACE = r"seed\[\d\]"
-ONE = "^seed must be None, an int, .* found "
-
-
-@pytest.mark.parametrize(
-    ("error", "match", "seeds"),
-    [
-        (ValueError, NUMBER, [[], [1, 2], (None,) * 4, np.zeros(2, int)]),
-        (TypeError, ONE, ["123", 1.5, {1, 2, 3}, b"abc", np.random.default_rng(0), np.array(3)]),
-        (TypeError, PLACE, [[1, 2.5, 3], [1, "2", 3], np.zeros(3), [[1], [2], [3]]]),
-    ],
-)
-def test_seeds_that_are_none_are_refused(error: Any, match: str, seeds: list[Any]) -> None:
-    for seed in seeds:
-        with pytest.raises(error, match=match):
-            spread_seeds(seed, 3)
 
 
 def test_options_are_none_beside_a_mask_alone_and_have_no_mask_of_their_own() -> None:
