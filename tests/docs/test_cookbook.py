@@ -16,15 +16,12 @@ PROGRAM = re.compile(r"^```python\n(# needs: ([^\n]*)\n.*?)^```", re.MULTILINE |
 PRINTS = {
     "MuJoCo": "(16, 17) float64",
     "Atari with preprocessing": "(8, 4, 84, 84) uint8",
-    "Recurrent PPO": "",
     "Action masks, and evaluation with them": "-3.0",
     "VecNormalize": "(",
     "Checkpoints": "2 3",
-    "Conversations with a language model": "40 complete, mean return 3.0",
-    "Many agents": "(24, 18) ['agent_0', 'agent_1', 'agent_2']",
     "Slurm and containers": "workers",
 }
-LIGHT = {"numpy", "gymnasium", "pettingzoo", "mpe2"}
+LIGHT = {"numpy", "gymnasium"}
 SECTIONS = {
     section.partition("\n")[0]: PROGRAM.search(section) for section in PAGE.split("\n## ")[1:]
 }

@@ -1,1 +1,1 @@
-"""The caller's side of a vector env: the only owner of mutable state."""
+"""Arguments, batched spaces, seeds, and the slots of a rollout."""

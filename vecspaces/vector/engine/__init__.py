@@ -1,0 +1,1 @@
+"""The caller's side of a vector env: rows, tickets, workers, and what their replies change."""
