@@ -224,7 +224,7 @@ class ManagedVectorEnv(
         engine.issue_reset(plan, call)
 
     def _read_reset(self, ticket: Ticket) -> tuple[ObsType, dict[str, Any]]:
-        slot, infos = ticket.slot, self._merged_infos(ticket)
+        slot, infos = ticket.slot, merge(parts_of(ticket), self.num_envs)
         if self._buffers.infos:
             declared = self._buffers.infos[slot]
             masked = self._engine.masked_rows
@@ -306,7 +306,7 @@ class ManagedVectorEnv(
         written = buffers.whole[slot]
         terminations = written.terminations.copy()
         truncations = written.truncations.copy()
-        infos = self._merged_infos(ticket)
+        infos = merge(parts_of(ticket), self.num_envs) if ticket.results else {}
         if buffers.infos:
             buffers.infos[slot].read(infos, self.copy)
         if self._notes_ends:
@@ -364,11 +364,6 @@ class ManagedVectorEnv(
                     "infos['episode_over']" if self._are_agents else "terminations | truncations",
                 )
             )
-
-    def _merged_infos(self, ticket: Ticket) -> dict[str, Any]:
-        """Merge the infos of the environments of all workers, in their order."""
-        parts = parts_of(ticket)
-        return merge(parts, self.num_envs) if parts else {}
 
     # ------------------------------------------------------------------ some environments
 

@@ -11,7 +11,7 @@ came there: the rows of the open tickets are lost, and a reset replaces their wo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -56,7 +56,7 @@ from vecspaces.vector.session.ring import Rollout, SlotRing
 
 T = TypeVar("T")
 
-_STEP, _STEP_ROWS = Op.STEP, Op.STEP_ROWS
+_RESET, _STEP, _STEP_ROWS = Op.RESET, Op.STEP, Op.STEP_ROWS
 # After a first fault, how long to wait for faults of other workers, in seconds; the error then
 # names the lowest environment.
 _FAULT_GRACE = 0.1
@@ -161,19 +161,20 @@ class Engine:
     # ------------------------------------------------------------------ issuing
 
     def _ticket(
-        self, op: Op, call: str, payloads: Mapping[int, Any], rows: Sequence[int] | None = None
+        self, op: Op, call: str, name: str, payloads: Mapping[int, Any], rows: Sequence[int]
     ) -> Ticket:
         """Make the ticket of a command, which writes into the current slot."""
         self._number += 1
         slot, steps = self.ring.current, self.ring.steps
-        return Ticket(self._number, op, call, payloads, set(payloads), rows, slot, steps)
+        ticket = Ticket(self._number, op, call, payloads, set(payloads), rows, slot, steps, {})
+        # A pending call without "_async" was interrupted, if another call comes.
+        ticket.is_overdue = call != "send" and not name.endswith("_async")
+        return ticket
 
     def _issue(self, ticket: Ticket, name: str) -> None:
         """Send a command; if it cannot be pickled, no row and no worker changes."""
         replies = self.replies
         replies.tickets[ticket.number] = ticket
-        # A pending call without "_async" was interrupted, if another call comes.
-        ticket.is_overdue = ticket.call != "send" and not name.endswith("_async")
         replies.call, replies.inside, self.interrupted = name, True, False
         try:
             self._links.issue(ticket.op, ticket.slot, ticket.number, ticket.payloads)
@@ -191,20 +192,24 @@ class Engine:
 
     def issue_call(self, name: str, op: Op, payloads: Mapping[int, Any]) -> None:
         """Send a call, which does not write rows."""
-        ticket = self._ticket(op, "call", payloads, ())
+        ticket = self._ticket(op, "call", name, payloads, ())
         self._issue(ticket, name)
         self.replies.pending, self.replies.inside = ticket, False
 
     def issue_step(self, name: str) -> None:
         """Send a step of all environments, into the next slot of the ring."""
-        ring = self.ring
+        ring, everyone, table, replies = self.ring, self.everyone, self.rows, self.replies
         if ring.begins_rollout:
             ring.begin_rollout(self._links.buffers)
-        ticket = self._ticket(_STEP, "step", self.everyone)
-        ticket.slot, ticket.steps = ring.after[ring.current], ring.steps + 1
+        slot, steps = ring.after[ring.current], ring.steps + 1
+        self._number = number = self._number + 1
+        ticket = Ticket(number, _STEP, "step", everyone, set(everyone), None, slot, steps, {})
+        ticket.is_overdue = name == "step"  # as in `_ticket`, whose call would take time
         self._issue(ticket, name)
-        self.rows.send_all()
-        self.replies.pending, self.replies.inside = ticket, False
+        table.memory[:] = table.all_busy
+        if table.ready:
+            table.ready.clear()
+        replies.pending, replies.inside = ticket, False
 
     def issue_reset(self, plan: ResetPlan, name: str) -> None:
         """Send a reset, after replacing workers that are dead, or busy with a command that is late.
@@ -229,7 +234,7 @@ class Engine:
             )
         for row in rows:
             table.note_start(row, plan.seeds[row], plan.options[row] if plan.keep_options else None)
-        ticket = self._ticket(Op.RESET, "reset", payloads, rows)
+        ticket = self._ticket(_RESET, "reset", name, payloads, rows)
         if not goes_on:
             ticket.slot = ticket.steps = 0
         self._issue(ticket, name)
@@ -271,7 +276,7 @@ class Engine:
         seconds = self._settings.step_timeout
         if seconds is None and any(table.state[row] & NEW for row in starts):
             seconds = self._settings.start_timeout
-        ticket = self._ticket(_STEP_ROWS, "send", payloads, rows)
+        ticket = self._ticket(_STEP_ROWS, "send", name, payloads, rows)
         ticket.left, ticket.until = len(rows), Deadline(seconds)
         table.is_new = table.is_new and not starts
         self._issue(ticket, name)
@@ -285,7 +290,7 @@ class Engine:
             return
         parts = self.supervisor.of_rows(rows).items()
         payloads = {worker: CallRows(call, chosen) for worker, chosen in parts}
-        ticket = self._ticket(Op.CALL, "send", payloads, rows)
+        ticket = self._ticket(Op.CALL, "send", name, payloads, rows)
         ticket.left, ticket.until = len(rows), Deadline(self._settings.step_timeout)
         self.rows.is_new = False
         self._issue(ticket, name)
@@ -372,7 +377,7 @@ class Engine:
         self._wait(ticket, timeout)
         replies.inside = True
         if kind == "step":
-            self.rows.finish_step()
+            self.rows.memory[:] = self.rows.all_idle
         elif kind == "reset":
             self._settle_reset(ticket)
         try:
@@ -511,10 +516,10 @@ class Engine:
 
     def _wait(self, ticket: Ticket, timeout: float | None) -> None:
         """Wait until all workers have replied to a command."""
-        replies, since, limit = self.replies, time.monotonic(), timeout
+        replies, since, owing, limit = self.replies, time.monotonic(), ticket.owing, timeout
         if limit is None:
             limit = self._settings.step_timeout
-            if limit is None and ticket.op is Op.RESET:
+            if limit is None and ticket.op is _RESET:
                 # Renderers and simulators often start, or hang, in the first reset.
                 is_first = any(self.rows.state[row] & NEW for row in ticket.rows or ())
                 limit = self._settings.start_timeout if is_first else None
@@ -522,16 +527,24 @@ class Engine:
         try:
             if replies.losses:
                 replies.handle_losses()
-            while ticket.owing and not replies.failures:
-                self._turn(until)
-                if self.supervisor.build_by and timeout is None and limit is not None:
+            build_by, slow, wait = self.supervisor.build_by, replies.slow, self._links.wait
+            while owing and not replies.failures:
+                is_endless = until is NEVER and not build_by
+                came = wait(slow.interval) if is_endless else self._wait_until(until)
+                if came:
+                    replies.take(came)
+                else:
+                    self._look_around()
+                if until is NEVER:
+                    continue
+                if build_by and timeout is None and limit is not None:
                     until = Deadline(limit)  # it begins when all workers are built
-                elif until.passed and ticket.owing and not replies.failures:
+                elif until.passed and owing and not replies.failures:
                     self._overrun(limit, timeout)
             if replies.failures:
                 self._raise_failure()
         except BaseException as error:
-            self._end_early(error, since)
+            self._end_early(error, since, (ticket,))
             raise
 
     def _wait_for_rows(
@@ -566,23 +579,28 @@ class Engine:
                         return
                     if until.passed:
                         self._overrun(limit, timeout)
-                self._turn(min(until, self._row_deadline()) if by_ticket else until)
+                came = self._wait_until(min(until, self._row_deadline()) if by_ticket else until)
+                if came:
+                    replies.take(came)
+                else:
+                    self._look_around()
             self._raise_failure()
         except BaseException as error:
-            self._end_early(error, since)
+            self._end_early(error, since, replies.tickets.values())
             raise
 
-    def _turn(self, until: Deadline) -> None:
-        """Process what comes, until a time limit; without anything, look for slow environments."""
-        replies, build_by = self.replies, self.supervisor.build_by
-        if build_by:
-            until = min(until, *build_by.values())
-        came = self._links.wait(replies.slow.shorten(until.left))
-        if came:
-            replies.take(came)
-        else:
-            self.look()
-        if build_by:
+    def _wait_until(self, until: Deadline) -> Any:
+        """Wait until a time limit, or that of workers that are starting; return what came."""
+        building = self.supervisor.build_by.values()
+        if building:
+            until = min(until, *building)
+        slow = self.replies.slow
+        return self._links.wait(slow.interval if until is NEVER else slow.shorten(until.left))
+
+    def _look_around(self) -> None:
+        """If nothing came, look for slow environments, and workers that are not built in time."""
+        self.look()
+        if self.supervisor.build_by:
             self.give_up_building()
 
     def give_up_building(self) -> None:
@@ -679,7 +697,7 @@ class Engine:
             if ticket.until.passed:
                 ticket.until = Deadline(timeout)
 
-    def _end_early(self, error: BaseException, since: float) -> None:
+    def _end_early(self, error: BaseException, since: float, awaited: Iterable[Ticket]) -> None:
         """Note that a wait ended early, and add to a KeyboardInterrupt what was awaited."""
         replies = self.replies
         if self._clock is not None:
@@ -688,8 +706,7 @@ class Engine:
             if isinstance(error, Exception):
                 replies.check_open()
             return
-        pending = replies.pending
-        for ticket in replies.tickets.values() if pending is None else (pending,):
+        for ticket in awaited:
             ticket.is_overdue = True
         # isinstance would read the exception's __class__, which may raise.
         self.interrupted = not issubclass(type(error), Exception)

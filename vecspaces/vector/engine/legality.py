@@ -61,8 +61,10 @@ def allows(call: str, pending: Ticket | None, rows: RowTable) -> bool:
         return call in WHILE_PENDING[pending.call] or (call == "reset" and pending.is_overdue)
     if rows.is_new and call not in BEFORE_RESET:
         return False
+    if call not in _OF_ALL or rows.state == rows.all_idle:
+        return call in _OF_ALL
     # A state that is not accepted remains in the translation.
-    return call in _OF_ALL and not rows.state.translate(None, _OF_ALL[call])
+    return not rows.state.translate(None, _OF_ALL[call])
 
 
 def refusing(call: str, rows: Iterable[int], table: RowTable) -> list[int]:

@@ -105,13 +105,16 @@ class Replies:
             ticket = self.tickets.get(number)
             if op is not _DONE:
                 self._take_other(reply, ticket)
-            elif ticket is not None and ticket.call == "send":
+            elif ticket is None:
+                continue  # too late
+            elif ticket.call == "send":
                 self._answer_call(ticket, worker, payload)
-            elif ticket is not None:
-                ticket.results[worker] = payload
+            else:
                 ticket.owing.discard(worker)
-                if payload and self._rows.restarted and ticket.op is _STEP:
-                    self._show_known(ticket.slot, self._ring.current, payload)
+                if payload:
+                    ticket.results[worker] = payload
+                    if self._rows.restarted and ticket.op is _STEP:
+                        self._show_known(ticket.slot, self._ring.current, payload)
         if self.closed:
             self.check_open()
         self.inside = False
@@ -268,5 +271,5 @@ def parts_of(ticket: Ticket) -> list[Part]:
     """Return the infos in the replies to a reset or step, in the order of the workers."""
     parts: list[Part] = []
     for worker in sorted(ticket.results):
-        parts += ticket.results[worker] or ()
+        parts += ticket.results[worker]
     return parts

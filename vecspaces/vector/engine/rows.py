@@ -42,6 +42,9 @@ class RowTable:
     Attributes:
         is_new: Whether no reset of all rows has ended yet.
         state: The flags of each row, one byte per row.
+        all_idle: The state if no row has a flag, as between most steps.
+        all_busy: The state during a step of all rows.
+        memory: The same bytes; storing all of them takes half the time of `state`.
         flags: The same bytes as an array; shape `(num_envs,)`, dtype uint8.
         number: The number of the ticket that each row was sent last.
         ready: The rows that are READY, in the order in which they answered, and the info of each.
@@ -58,7 +61,8 @@ class RowTable:
     def __init__(self, num_envs: int) -> None:
         self.is_new = True
         self.state = bytearray([NEW]) * num_envs
-        self.flags: npt.NDArray[np.uint8] = np.frombuffer(self.state, np.uint8)
+        self.all_idle, self.all_busy = bytes(num_envs), bytes([BUSY]) * num_envs
+        self._view()
         self.number = [0] * num_envs
         self.ready: dict[int, Info] = {}
         self.results: dict[int, Any] = {}
@@ -71,11 +75,17 @@ class RowTable:
         self.options: list[Mapping[str, Any] | None] = [None] * num_envs
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "flags"}
+        views = ("flags", "memory")
+        return {name: value for name, value in vars(self).items() if name not in views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.flags = np.frombuffer(self.state, np.uint8)
+        self._view()
+
+    def _view(self) -> None:
+        """Make the views of the flags."""
+        self.flags: npt.NDArray[np.uint8] = np.frombuffer(self.state, np.uint8)
+        self.memory = memoryview(self.state)
 
     def having(self, flags: int) -> list[int]:
         """Return the rows that have all of some flags."""
@@ -91,11 +101,6 @@ class RowTable:
         return list(islice(self.ready, count))
 
     # ------------------------------------------------------------------ transitions
-
-    def send_all(self) -> None:
-        """Note that all rows were sent an action."""
-        self.state[:] = bytes([BUSY]) * len(self.state)
-        self.ready.clear()
 
     def send(self, rows: Sequence[int], number: int, starts: Iterable[int] = ()) -> None:
         """Note that rows were sent an action, or a reset if they are in `starts`."""
@@ -149,10 +154,6 @@ class RowTable:
         if np.any(known):
             self.gone[at] = np.where(known, ~infos["alive"], self.gone[at])
             self.note_ends(at, np.where(known, infos["episode_over"], self.ended[at]))
-
-    def finish_step(self) -> None:
-        """Note that a step of all rows has ended; `note_ends` follows where ends are noted."""
-        self.state[:] = bytes(len(self.state))
 
     def finish_reset(self, infos: Mapping[int, Info]) -> None:
         """Note that rows were reset; their first observations can be received."""

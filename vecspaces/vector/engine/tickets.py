@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from vecspaces.vector.exchange.deadline import Deadline
@@ -26,8 +26,8 @@ class Ticket:
         rows: The rows that an interrupt loses; None: all.
         slot: The slot of the ring that it writes.
         steps: The number of steps of the rollout after it.
+        results: By worker, the payload of its reply, if it has one.
         left: How many of its rows have not answered; 0 if workers answer, not rows.
-        results: By worker, the payload of its reply.
         until: When its rows are late, if rows have their own time limits.
         is_overdue: Whether a wait for it ended early, by a timeout or an interrupt.
     """
@@ -40,7 +40,7 @@ class Ticket:
     rows: Sequence[int] | None
     slot: int
     steps: int
+    results: dict[int, Any]
     left: int = 0
-    results: dict[int, Any] = field(default_factory=dict)
     until: Deadline = NEVER
     is_overdue: bool = False

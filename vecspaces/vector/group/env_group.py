@@ -268,8 +268,8 @@ class EnvGroup:
             if timings is not None:
                 timings.abandon()
             raise
-        finally:
-            self._leave()
+        finally:  # as in `_leave`, without its call
+            self.last, self._progress[0] = self._progress[0], -1
         if failures:
             self._failed.update(row for failed, _ in failures for row in failed)
             if timings is not None:

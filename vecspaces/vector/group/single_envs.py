@@ -191,13 +191,14 @@ class SingleEnvs(Member):
         failures: Failures | None = None,
     ) -> Part:
         """Step all environments, or those of some rows."""
-        low, progress = self.rows.start, self._views.progress
+        progress = self._views.progress
+        pairs: Iterator[Any]
         if rows is None:
-            actions, steppers = self._take_actions(), self._steppers
+            pairs = zip(self.rows, self._steppers, self._take_actions())  # noqa: B905
         else:
-            actions = list(map(self._views.buffers.actions.item, rows))
-            steppers = [self._steppers[row - low] for row in rows]
-        pairs: Iterator[Any] = zip(self.rows if rows is None else rows, steppers, actions)  # noqa: B905
+            steppers, low = self._steppers, self.rows.start
+            actions = map(self._views.buffers.actions.item, rows)
+            pairs = zip(rows, [steppers[row - low] for row in rows], list(actions))  # noqa: B905
         if note is not None:
             pairs = _noting(pairs, note)
         observations: list[Any] = []
