@@ -35,6 +35,7 @@ from vecspaces.errors import (
     AlreadyPendingCallError,
     ClosedEnvironmentError,
     InvalidActionError,
+    InvalidInfoError,
     ResetNeededError,
     SlowEnvironmentWarning,
     StepTimeoutError,
@@ -319,7 +320,7 @@ async def test_an_acquire_that_takes_too_long_or_is_cancelled() -> None:
                 raise ZeroDivisionError
         assert pool.free == 1
         with pytest.raises(ValueError, match="timeout"):
-            pool.acquire(timeout=-1)
+            await pool.acquire(timeout=-1).__aenter__()
 
 
 # ---------------------------------------------------------------------- leaving
@@ -433,6 +434,49 @@ async def test_what_cannot_travel_costs_its_row() -> None:
         await asyncio.gather(env.step(1), other.step(1))
     stats = pool.stats()
     assert (stats.resets, stats.failures, stats.restarts) == (5, 4, (0,))
+
+
+class Exhausted(Ledger):
+    """Raises StopIteration in a step, or returns an info that holds itself."""
+
+    def step(self, action: Any) -> Any:
+        if action == 0:
+            raise StopIteration("no more data")
+        *result, info = super().step(action)
+        if action == 1:
+            info["own"] = info
+        return *result, info
+
+
+@in_loop
+async def test_stop_iteration_and_endless_infos_reach_their_conversation() -> None:
+    async with lent(2, Exhausted, 2, num_workers=1) as (_, env, other):
+        with pytest.raises(RuntimeError, match="raised StopIteration"):
+            await env.step(0)
+        await env.reset()
+        failed, result = await asyncio.gather(env.step(1), other.step(2), return_exceptions=True)
+        assert isinstance(failed, InvalidInfoError) and "environment 0" in str(failed)
+        assert isinstance(result, tuple)
+        await env.reset()
+        await asyncio.gather(env.step(2), other.step(2))
+
+
+class LoopWithoutDescriptors(asyncio.SelectorEventLoop):
+    """Watches no descriptors for its users, like that of Windows."""
+
+    def add_reader(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+def test_pool_in_a_loop_that_watches_no_descriptors(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with lent(2, tools(tmp_path, 2)) as (pool, env, other):
+            with pytest.raises(WorkerDiedError):
+                await env.step(Tool.DIE)
+            assert (await other.step(Tool.OK))[0].tolist() == [1, 1, 1]
+        assert pool.stats().restarts == (1, 0)
+
+    run(main, LoopWithoutDescriptors)
 
 
 @in_loop

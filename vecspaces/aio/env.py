@@ -116,7 +116,7 @@ class PoolEnv:
         self._pool.check()
         if self._fault is not None:
             raise copied(self._fault)
-        if self.is_awaited:
+        if self._answer is not None and not self._answer.done():
             raise AlreadyPendingCallError(
                 f"{command}: the {self.command} of environment {self.env_id} is not there yet: "
                 "await it first, or acquire an environment for each task",
@@ -140,13 +140,6 @@ class PoolEnv:
         if error is not None:  # a future cannot raise StopIteration
             raise error
         return result
-
-    # ------------------------------------------------------------------ for the pool
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether a coroutine awaits an answer."""
-        return self._answer is not None and not self._answer.done()
 
     def answer(self, result: Any, error: Exception | None = None) -> None:
         """Return a result to the coroutine that awaits it, or raise an error there."""

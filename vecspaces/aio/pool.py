@@ -16,7 +16,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
@@ -220,8 +220,6 @@ class Pool:
             renewals=tuple(self._renewals),
         )
 
-    # ------------------------------------------------------------------ the event loop
-
     async def __aenter__(self) -> Pool:
         """Attach the pool to the running event loop."""
         if self._loop is not None:
@@ -288,8 +286,6 @@ class Pool:
                 waiter.set_exception(copied(fault))
         self._waiting.clear()
 
-    # ------------------------------------------------------------------ commands
-
     def send(self, row: int, command: str, /, *args: Any, **kwargs: Any) -> None:
         """Send a row a "reset", a "step", or a "call" (also to find out whether it is built)."""
         if command == "reset":
@@ -332,39 +328,27 @@ class Pool:
         count = len(self._worker_of)
         came = self._envs.recv(count, timeout=0, at_least=0, return_errors=True)
         keys = [key for key in self._envs.info_space or () if key in came.infos]
-        rows = came.env_ids.tolist()
+        rows, results = came.env_ids.tolist(), dict(came.results)
         observations = iterate(self._envs.observation_space, came.observations) if rows else ()
         for place, (row, observation) in enumerate(zip(rows, observations, strict=False)):
-            info, flags = dict(came.row_infos[place]), (came.terminations, came.truncations)
-            info.update(
-                (key, came.infos[key][place]) for key in keys if came.infos[f"_{key}"][place]
-            )
-            ends = (bool(flag[place]) for flag in flags)
-            self._answer(row, (observation, float(came.rewards[place]), *ends, info))
-        for row, result in came.results.items():
-            self._answer(row, result)
-        self._take_errors(came.errors)
-
-    def _answer(self, row: int, result: Any) -> None:
-        """Return a result to the conversation of a row, or make the row usable."""
-        self._stop_timer(row)
-        if row in self._held:
-            self._held[row].answer(result)
-        else:
+            info, infos = dict(came.row_infos[place]), came.infos
+            info.update({key: infos[key][place] for key in keys if infos[f"_{key}"][place]})
+            ends = bool(came.terminations[place]), bool(came.truncations[place])
+            results[row] = observation, float(came.rewards[place]), *ends, info
+        for row, result in results.items():
+            self._stop_timer(row)
+            if row in self._held:
+                self._held[row].answer(result)
             self._restore(row)
-
-    # ------------------------------------------------------------------ repairs
+        self._take_errors(came.errors)
 
     def _take_errors(self, errors: Mapping[int, Exception]) -> None:
         """Raise errors in the conversations of their rows, and restart workers that are lost."""
         losses: dict[int, Exception] = {}
         builds: dict[int, dict[int, Exception]] = {}
         for row, error in errors.items():
-            env, worker, is_awaited = (
-                self._held.get(row),
-                self._worker_of[row],
-                self._stop_timer(row),
-            )
+            env, worker = self._held.get(row), self._worker_of[row]
+            is_awaited = self._stop_timer(row)
             if isinstance(error, (WorkerDiedError, StepTimeoutError)) and row in error.env_ids:
                 losses[worker] = error
                 if isinstance(error, StepTimeoutError):
@@ -375,16 +359,16 @@ class Pool:
                 if env is not None:
                     self._counts["failure"] += 1
                     env.raise_own(error)
-                # The cause names the command.
                 if getattr(error.__cause__ or error, "command", "") == "build":
                     builds.setdefault(worker, {})[row] = error
-                elif env is None:
+                else:
                     self._restore(row)
         for worker, failed in builds.items():
+            error = next(iter(failed.values()))
             if len(failed) == len(self._slices[worker]) and failed.keys().isdisjoint(self._held):
-                losses[worker] = next(iter(failed.values()))
+                losses[worker] = error
             elif not self._may_restart(worker):
-                self._part_with(failed, worker, next(iter(failed.values())))
+                self._part_with(failed, worker, error)
             else:
                 for row in failed:
                     self._restore(row)
@@ -392,15 +376,14 @@ class Pool:
             self._lose(worker, loss)
 
     def _restore(self, row: int) -> None:
-        """Make a row that no conversation holds usable, and then lend it."""
+        """Lend a row that no conversation holds, unless its worker is to be started again."""
         if row in self._held or row in self._pending or row in self._lost or self._fault:
             return
         worker = self._worker_of[row]
-        rows = self._slices[worker]
         if self._begun[worker] < self._restart_after:
             self._free.append(row)
             self._serve()
-        elif not any(other in self._held or other in self._pending for other in rows):
+        elif (self._held | self._pending).keys().isdisjoint(self._slices[worker]):
             self._renewals[worker] += 1  # the last of its rows has come
             self._start_again(worker, terminate=False)
 
@@ -409,11 +392,14 @@ class Pool:
         rows = self._slices[worker]
         self._begun[worker] = 0
         self._free = deque(row for row in self._free if row not in rows)
-        self._envs.restart(rows, terminate=terminate)
+        try:
+            self._envs.restart(rows, terminate=terminate)
+        except Exception as error:  # the system has no room for a process
+            self._part_with(rows, worker, error)
         for row in rows:
             self._stop_timer(row)
             if row not in self._lost:
-                self.send(row, "call", _do_nothing)
+                self.send(row, "call", id)
 
     def _lose(self, worker: int, error: Exception) -> None:
         """Restart a worker, and raise the error in the conversations of its rows."""
@@ -421,21 +407,17 @@ class Pool:
         if isinstance(error, WorkerDiedError):
             loss = copied(error, text)
         else:
-            what, stack = f"worker {worker} was ended: {what}", getattr(error, "stack", None)
+            what = f"worker {worker} was ended: {what}"
             loss = WorkerDiedError(f"worker {worker} was ended: {text}", rows, worker, "step")
-            loss.stack, loss.__cause__ = stack, error
-        for row in rows:
-            if row in self._held:
-                self._held[row].fail(loss)
+            loss.stack, loss.__cause__ = getattr(error, "stack", None), error
+        for row in self._held.keys() & rows:
+            self._held[row].fail(loss)
         if self._may_restart(worker):
             self._restarts[worker] += 1
             log.warning("%s: restarted", what)
-            try:
-                self._start_again(worker, terminate=True)
-                return
-            except Exception as refused:  # the system has no room for a process
-                error = refused
-        self._part_with(rows, worker, error)
+            self._start_again(worker, terminate=True)
+        else:
+            self._part_with(rows, worker, error)
 
     def _may_restart(self, worker: int) -> bool:
         """Count a restart of a worker; return whether it is allowed."""
@@ -460,9 +442,8 @@ class Pool:
         if not len(self):
             self._refuse(copied(fault, f"acquire: no environment is left: {fault}"))
 
-    # ------------------------------------------------------------------ lending
-
-    def acquire(self, timeout: float | None = None) -> AbstractAsyncContextManager[PoolEnv]:
+    @asynccontextmanager
+    async def acquire(self, timeout: float | None = None) -> AsyncIterator[PoolEnv]:
         """Wait for a free environment: `async with pool.acquire() as env`.
 
         Requests are served in their order. At the end of the block the environment is returned to
@@ -472,27 +453,21 @@ class Pool:
         Args:
             timeout: The longest wait, in seconds; None: no bound.
 
-        Returns:
-            A context manager for `async with`, which yields a `PoolEnv`.
+        Yields:
+            The `PoolEnv`.
 
         Raises:
             TimeoutError: No environment was free in time.
             WorkerDiedError: No environment is left, since workers were restarted too often.
         """
-        if timeout is not None:
-            timeout = check_seconds("timeout", timeout, zero=True)
-        return self._lease(timeout)
-
-    @asynccontextmanager
-    async def _lease(self, timeout: float | None) -> AsyncIterator[PoolEnv]:
-        """Hold an environment, for `acquire`."""
         self.check()
+        limit = None if timeout is None else check_seconds("timeout", timeout, zero=True)
         waiter: asyncio.Future[PoolEnv] = self._loop.create_future()
         self._waiting.append(waiter)
         self._serve()
         try:
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(limit):
                     await waiter
             except TimeoutError:
                 raise TimeoutError(
@@ -518,10 +493,6 @@ class Pool:
                 row = self._free.popleft()
                 env = self._held[row] = PoolEnv(self, row)
                 waiter.set_result(env)
-
-
-def _do_nothing(env: Any) -> None:
-    """Answer when the environment is built."""
 
 
 def _describe(error: Exception) -> tuple[str, str]:
