@@ -7,7 +7,7 @@ import pickle
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
@@ -40,11 +40,6 @@ class RemoteBackend(Backend):
         self._packed_plan = b""
         self._has_workers = False
         self._start_timeout = math.inf
-        # The time limit of workers that were asked to close, those that have not answered, and the
-        # errors of the others.
-        self._closing: Deadline | None = None
-        self._unanswered: set[int] = set()
-        self._wrong: list[Reply] = []
 
     # ------------------------------------------------------------------ the transport
 
@@ -71,8 +66,17 @@ class RemoteBackend(Backend):
         """Make the error for workers that were not built within `limit` seconds."""
 
     @abstractmethod
-    def _ask_to_close(self, deadline: Deadline, unanswered: set[int]) -> None:
-        """Ask the workers that listen to close their environments; add them to `unanswered`."""
+    def _close_envs(
+        self,
+        workers: Iterable[int],
+        deadline: Deadline,
+        unanswered: set[int],
+        wrong: list[Reply],
+    ) -> None:
+        """Ask those of some workers that listen to close their environments, and wait for them.
+
+        `unanswered` are always those that have not answered; what went wrong is added to `wrong`.
+        """
 
     @abstractmethod
     def _end_all(self, unanswered: Collection[int], terminate: bool) -> None:
@@ -199,46 +203,23 @@ class RemoteBackend(Backend):
 
     # ------------------------------------------------------------------ the end
 
+    def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
+        """Let workers close their environments and end; return errors, as `close` does."""
+        unanswered, wrong = set[int](), list[Reply]()
+        self._close_envs(workers, Deadline(timeout), unanswered, wrong)
+        return wrong + [Reply(worker, Op.CLOSE, 0, None) for worker in sorted(unanswered)]
+
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
-        """Send the close command, wait, and end all workers, also after an interrupt."""
+        """Let all workers close their environments, and end them, also after an interrupt."""
+        unanswered, wrong = set[int](), list[Reply]()
         try:
             if not terminate:
-                deadline = self._closing or self.ask_to_close(timeout)
-                while self._unanswered and not deadline.passed:
-                    self.have_closed(deadline.left)
+                everyone = range(len(self._setups))
+                self._close_envs(everyone, Deadline(timeout), unanswered, wrong)
         finally:
-            # Those that are ended before their time limit are not late.
-            unanswered, wrong = set() if terminate else self._unanswered, self._wrong
             self._end_all(unanswered, terminate)
             self._has_workers = False
-            self._closing, self._unanswered, self._wrong = None, set(), []
-        wrong.extend(Reply(worker, Op.CLOSE, 0, None) for worker in unanswered)
-        return wrong
-
-    def ask_to_close(self, timeout: float) -> Deadline:
-        """Ask all workers to close, before `close`, for a caller that does not wait in it."""
-        self._closing = deadline = Deadline(timeout)
-        self._ask_to_close(deadline, self._unanswered)
-        return deadline
-
-    def have_closed(self, timeout: float | None = 0.0) -> bool:
-        """Process the answers of workers, and return whether all have answered."""
-        if self._unanswered:
-            came = self.wait(timeout)
-            if came:
-                self.read(came)
-        return not self._unanswered
-
-    def _note_closed(self, reply: Reply, unanswered: set[int], wrong: list[Reply]) -> None:
-        """Process a reply while workers close; a worker that has replied ends."""
-        worker, op, seq, payload = reply
-        is_answer = op is Op.DIED or (op is Op.DONE and seq == 0)
-        if worker in unanswered and is_answer:
-            if op is Op.DIED:
-                wrong.append(reply)
-            elif payload is not None:
-                wrong.append(reply._replace(op=Op.FAILED))
-            unanswered.discard(worker)
+        return wrong + [Reply(worker, Op.CLOSE, 0, None) for worker in unanswered]
 
     def abandon(self) -> None:
         """End every worker without a close command, after a failed start."""

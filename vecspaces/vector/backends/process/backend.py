@@ -25,7 +25,7 @@ from functools import partial
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vecspaces.cores import count_usable_cores
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
@@ -33,7 +33,7 @@ from vecspaces.memory import Arena, anonymous_file
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import PATIENCE
 from vecspaces.vector.backends.process import descriptors, forking
-from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack_frame, unpack
+from vecspaces.vector.backends.process.channel import CallerEnd, Frame, Poller, pack_frame, unpack
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import Line
 from vecspaces.vector.backends.process.pickling import Pickling
@@ -58,9 +58,6 @@ from vecspaces.vector.exchange.messages import (
 )
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
-
-if TYPE_CHECKING:
-    pass
 
 _UNGUARDED = (
     "the script makes an AsyncVectorEnv while a new process imports it: put what it "
@@ -87,7 +84,7 @@ _EXIT_SECONDS = 0.5
 # The interval of checks whether another thread has left its wait.
 _LOOK_SECONDS = 1e-3
 _BUILD, _STEP, _STEP_ROWS, _PART = Op.BUILD, Op.STEP, Op.STEP_ROWS, Op.PART
-_BUILT, _DIED = Op.BUILT, Op.DIED
+_BUILT, _DONE = Op.BUILT, Op.DONE
 # From how many workers on one epoll descriptor is faster than `poll` of each descriptor.
 _MANY_WORKERS = 5
 
@@ -113,6 +110,19 @@ class Handle:
     def descriptors(self) -> list[int]:
         """The descriptors that report what it sends, and its end."""
         return [fd for fd in (self.channel.fd, self.process.watch) if fd is not None]
+
+    @property
+    def every(self) -> set[int]:
+        """Those, and the descriptor that it is written to."""
+        return {self.channel.out_fd, *self.descriptors}
+
+    def exchange(self, poller: Poller) -> tuple[list[Frame], bool]:
+        """Write what waits to be sent; return the frames that came, and whether it has ended."""
+        channel = self.channel
+        if channel.pending:
+            channel.flush()
+            poller.watch_room(channel.out_fd, channel.pending)
+        return channel.receive()
 
     def close(self) -> None:
         """Free the descriptors, except those of the process."""
@@ -244,18 +254,19 @@ class ProcessBackend(RemoteBackend):
             channel = CallerEnd(ours)
             handle = Handle(process, channel, stacks)
             undo.callback(self._forget, handle)
-            self._by_fd.update(dict.fromkeys([channel.out_fd, *handle.descriptors], index))
+            self._by_fd.update(dict.fromkeys(handle.every, index))
             if packed:
                 channel.send(packed)
-            self._watch(handle)
+            self._watch(handle, self._poller)
             undo.pop_all()
         return handle
 
-    def _watch(self, handle: Handle) -> None:
-        """Let the poller watch a worker."""
+    @staticmethod
+    def _watch(handle: Handle, poller: Poller) -> None:
+        """Let a poller watch a worker."""
         for descriptor in handle.descriptors:
-            self._poller.add(descriptor)
-        self._poller.watch_room(handle.channel.out_fd, handle.channel.pending)
+            poller.add(descriptor)
+        poller.watch_room(handle.channel.out_fd, handle.channel.pending)
 
     def _make_buffers(self, plan: BufferPlan) -> Buffers:
         """Make the arena, in the file that the workers have."""
@@ -273,9 +284,8 @@ class ProcessBackend(RemoteBackend):
         tag = handle if isinstance(handle, str) else None
         payload = self._packed_plan, self.slices[worker].start, restart, tag
         packed = pack_frame(Op.BIND, 0, 0, payload, self._pickling.dumps)
-        with uninterrupted():
-            channel.send(packed)
-            self._poller.watch_room(channel.out_fd, channel.pending)
+        channel.send(packed)
+        self._poller.watch_room(channel.out_fd, channel.pending)
 
     def _not_built(self, late: Sequence[int], limit: float) -> StepTimeoutError:
         ids = self._factories(late)
@@ -339,39 +349,63 @@ class ProcessBackend(RemoteBackend):
             raise CannotSend(error) from None
         return frames
 
-    def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
-        """Ask workers to close, and read only from their pipes until they have."""
-        deadline, wrong = Deadline(timeout), list[Reply]()
-        handles = {index: self._handles[index] for index in workers}
-        unanswered = {index for index, one in handles.items() if one.alive and one.built}
-        self._collecting = get_ident()
+    def _close_envs(
+        self,
+        workers: Iterable[int],
+        deadline: Deadline,
+        unanswered: set[int],
+        wrong: list[Reply],
+    ) -> None:
+        # A worker that is building does not read its pipe. A signal handler may call this in a
+        # wait, whose poll object cannot be used twice at once.
+        handles, poller = self._handles, Poller()
+        unanswered.update(i for i in workers if handles[i].alive and handles[i].built)
+        for index in unanswered:
+            handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
+        self._await_others(deadline)
+        # Another thread may have closed some, because it was about to replace them.
+        unanswered.intersection_update([i for i in unanswered if handles[i].alive])
+        every = {index: handles[index].every for index in unanswered}
+        for index in unanswered:
+            self._watch(handles[index], poller)
+        before, self._collecting = self._collecting, get_ident()
         try:
-            for index in unanswered:
-                handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
-            for index in sorted(unanswered):
-                poller, handle = Poller(), handles[index]
-                for descriptor in handle.descriptors:
-                    poller.add(descriptor)
-                # Until it has answered, or a signal handler has closed everything.
-                while index in unanswered and not deadline.passed and self._has_workers:
-                    poller.wait(deadline.left)
-                    if handle.process.closed:
-                        break
-                    frames, ended = handle.channel.receive()
-                    replies = [
-                        self._understand(index, Op.CLOSE, op, slot, seq, partial(unpack, data))
-                        for op, slot, seq, data in frames
-                    ]
-                    if ended:
-                        replies.append(Reply(index, Op.DIED, 0, None))
-                    for reply in replies:
-                        self._note_closed(reply, unanswered, wrong)
-                if index not in unanswered:  # it is ending
-                    handle.alive = False
-                    handle.process.wait(_TERMINATE_SECONDS)
+            # A signal handler may close everything meanwhile.
+            while unanswered and not deadline.passed and self._has_workers:
+                ready = {fd for fd, _ in poller.wait(deadline.left)}
+                for index in [i for i in unanswered if not ready.isdisjoint(every[i])]:
+                    wrong.extend(self._read_closed(index, poller, ready, unanswered))
+                    for fd in () if index in unanswered else every[index]:
+                        poller.remove(fd)
         finally:
-            self._collecting = 0
-        return wrong + [Reply(index, Op.CLOSE, 0, None) for index in sorted(unanswered)]
+            self._collecting = before
+        if not self._has_workers:
+            unanswered.clear()
+
+    def _read_closed(
+        self, index: int, poller: Poller, ready: set[int], unanswered: set[int]
+    ) -> list[Reply]:
+        """Read whether a worker has closed its environments; return what went wrong."""
+        handle = self._handles[index]
+        frames, has_ended = handle.exchange(poller)
+        for op, slot, seq, data in frames:
+            if op is _DONE and seq == 0:
+                unanswered.discard(index)
+                if not data:
+                    return []
+                reply = self._understand(index, Op.CLOSE, op, slot, seq, partial(unpack, data))
+                return [reply._replace(op=Op.FAILED)]
+        if not (has_ended or (handle.process.watch in ready and not frames)):
+            return []
+        unanswered.discard(index)
+        return [Reply(index, Op.DIED, 0, self._exit_status(index))]
+
+    def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
+        """Let workers close their environments and end."""
+        replies = super().retire(workers, timeout)
+        with uninterrupted():
+            self._end([self._handles[worker] for worker in workers], _TERMINATE_SECONDS)
+        return replies
 
     def end(self, worker: int) -> None:
         """Kill a worker, and drop what it has replied; can be repeated."""
@@ -410,11 +444,7 @@ class ProcessBackend(RemoteBackend):
                     continue
                 seen.add(index)
                 handle = self._handles[index]
-                channel = handle.channel
-                if channel.pending:
-                    channel.flush()
-                    self._poller.watch_room(channel.out_fd, channel.pending)
-                frames, ended = channel.receive()
+                frames, ended = handle.exchange(self._poller)
                 for op, slot, seq, data in frames:
                     if not data:
                         replies.append(make_reply((index, op, seq, None)))
@@ -432,9 +462,6 @@ class ProcessBackend(RemoteBackend):
                     working.pop(index, None)
                     replies.append(Reply(index, Op.DIED, 0, self._exit_status(index)))
                     self._forget(handle)
-            # Another thread may have asked the workers to close meanwhile.
-            for reply in replies if self._closing is not None else ():
-                self._note_closed(reply, self._unanswered, self._wrong)
             self._ready = []
         finally:
             self._collecting = 0
@@ -452,10 +479,9 @@ class ProcessBackend(RemoteBackend):
         """Stop watching a worker, whose descriptors another one may soon have."""
         if not handle.watched:
             return
-        for fd in {handle.channel.fd, handle.channel.out_fd, handle.process.watch}:
-            if fd is not None:
-                self._poller.remove(fd)
-                self._by_fd.pop(fd, None)
+        for fd in handle.every:
+            self._poller.remove(fd)
+            self._by_fd.pop(fd, None)
         handle.watched = False
 
     def _has_rows(self, worker: int) -> bool:
@@ -489,27 +515,6 @@ class ProcessBackend(RemoteBackend):
             return None
 
     # ------------------------------------------------------------------ the end
-
-    def _ask_to_close(self, deadline: Deadline, unanswered: set[int]) -> None:
-        # A worker that is building does not read its pipe.
-        unanswered.update(
-            index for index, handle in enumerate(self._handles) if handle.alive and handle.built
-        )
-        for index in unanswered:
-            self._handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
-        if self._collecting == get_ident():  # its poll object cannot be used twice at once
-            self._poller.end()
-            self._poller = Poller()
-            for index in unanswered:
-                self._watch(self._handles[index])
-        self._await_others(deadline)
-        # Some may already be closed, because another thread was about to replace them.
-        unanswered.intersection_update([i for i, one in enumerate(self._handles) if one.alive])
-
-    def _note_closed(self, reply: Reply, unanswered: set[int], wrong: list[Reply]) -> None:
-        super()._note_closed(reply, unanswered, wrong)
-        if reply.worker not in unanswered:  # how it ends is of no interest
-            self._forget(self._handles[reply.worker])
 
     def _end_all(self, unanswered: Collection[int], terminate: bool) -> None:
         """Terminate, then kill."""

@@ -6,8 +6,6 @@ import os
 import re
 import warnings
 
-from vecspaces.vector.backends.process.interrupts import uninterrupted
-
 # Drivers, which are loaded when something is rendered. libGL and libEGL, which load them, do not
 # show this: OpenCV and others load these libraries without rendering.
 _RENDERER = re.compile(
@@ -31,7 +29,7 @@ def count_threads() -> int:
 def find_renderer() -> str | None:
     """Return the name of a graphics driver that this process has loaded."""
     try:
-        with uninterrupted(), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
             driver = _RENDERER.search(maps.read())
     except OSError:
         return None

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from vecspaces.vector.backends.process import descriptors
-from vecspaces.vector.backends.process.interrupts import uninterrupted
 
 # The time between checks for an answer.
 _LOOK_SECONDS = 0.5e-3
@@ -215,8 +214,7 @@ def _unescape(text: str) -> str:
 
 def _caught_signals() -> set[int]:
     """Return the signals that this process catches."""
-    with uninterrupted():  # an interrupt would leave the file open for a while
-        status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
+    status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
     caught = _CAUGHT.search(status)
     bits = int(caught[1], 16) if caught else 0
     return {number for number in range(1, signal.NSIG) if bits >> (number - 1) & 1}

@@ -168,19 +168,6 @@ class RayBackend(RemoteBackend):
             self._request(request)
         self._touched = ()
 
-    def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
-        """Ask actors to close."""
-        wrong, unanswered = list[Reply](), set(workers) - self._building
-        answers = {self.actors[worker].close.remote(): worker for worker in sorted(unanswered)}
-        if answers:
-            ready, _ = self._ray.wait(list(answers), num_returns=len(answers), timeout=timeout)
-            for answer in ready:
-                self._requests[answer] = _Request(answers[answer], Op.CLOSE, "close")
-                reply = self._reply(answer)
-                if reply is not None:
-                    self._note_closed(reply, unanswered, wrong)
-        return wrong + [Reply(worker, Op.CLOSE, 0, None) for worker in sorted(unanswered)]
-
     def end(self, worker: int) -> None:
         """End an actor, and drop its requests."""
         assert self._reservation is not None
@@ -215,9 +202,6 @@ class RayBackend(RemoteBackend):
         replies = [self._reply(answer) for answer in came]
         for answer in came:
             self._requests.pop(answer, None)
-        for reply in replies if self._closing is not None else ():
-            if reply is not None:
-                self._note_closed(reply, self._unanswered, self._wrong)
         return [reply for reply in replies if reply is not None]
 
     def _reply(self, answer: Any) -> Reply | None:
@@ -296,11 +280,25 @@ class RayBackend(RemoteBackend):
 
     # ------------------------------------------------------------------ the end
 
-    def _ask_to_close(self, deadline: Deadline, unanswered: set[int]) -> None:
+    def _close_envs(
+        self,
+        workers: Iterable[int],
+        deadline: Deadline,
+        unanswered: set[int],
+        wrong: list[Reply],
+    ) -> None:
         if self._connection.open:
-            unanswered.update(self.actors.keys() - self._building)
+            unanswered.update(self.actors.keys() & set(workers) - self._building)
         for worker in unanswered:
             self._request(_Request(worker, Op.CLOSE, "close"))
+        asked = [answer for answer, one in self._requests.items() if one.op is Op.CLOSE]
+        while asked and not deadline.passed:
+            ready, asked = self._ray.wait(asked, num_returns=1, timeout=deadline.left)
+            for worker, op, _, payload in self.read(ready):
+                unanswered.discard(worker)
+                if op is Op.DIED or payload is not None:
+                    kind = op if op is Op.DIED else Op.FAILED
+                    wrong.append(Reply(worker, kind, 0, payload))
 
     def _end_all(self, unanswered: Collection[int], terminate: bool) -> None:
         if self._connection.open and self._reservation is not None:
