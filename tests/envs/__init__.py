@@ -437,17 +437,6 @@ class Drift(VectorEnv[Any, Any, Any]):
 _GATE_SECONDS = 30.0
 
 
-class Boasting(Sampler):
-    """Observes nothing, and has an info of so many bytes."""
-
-    def __init__(self, action_space: Any, size: int) -> None:
-        super().__init__(spaces.Discrete(1), action_space, shortest=99)
-        self._size = size
-
-    def _talk(self) -> dict[str, Any]:
-        return {"boast": b"!" * self._size}
-
-
 class Gated(Ledger):
     """A ledger that waits in step at the action 4, until a file exists.
 

@@ -23,7 +23,8 @@ VECTORS: list[Any] = [
     *([1, 2], (1, 2), [1.5, 2], [True, False], range(2), {0: 1, 1: 2}, "ab", None),
     *(np.zeros(2, np.int8), np.ones(2, np.bool_), np.array([1, 300]), np.arange(4)[::2]),
     *(np.zeros(2, np.float32), np.ones(2, np.float16), np.ones(2, ">f4"), np.arange(4.0)[::2]),
-    *(np.zeros((2, 1)), np.zeros((1, 2)), np.zeros(3), np.zeros(()), np.array(["a", "b"])),
+    *(np.zeros(4), np.zeros(1), np.zeros(3), np.zeros((2, 1)), np.zeros((1, 2)), np.zeros(())),
+    np.array(["a", "b"]),
 ]
 
 

@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.compare import assert_identical
 from tests.contract import (
     ALL_SPACES,
     RulesContract,
@@ -21,7 +19,7 @@ from tests.contract import (
 )
 from tests.contract import workers as contract_of_workers
 from tests.crosses import diagonal
-from tests.envs import Boasting, Sampler
+from tests.envs import Sampler
 from tests.envs.faulty import arm, disarmed
 from vecspaces import spaces
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -118,14 +116,3 @@ def test_what_exceeds_the_capacity_goes_over_the_pipe(capacity: int, mode: Autor
         SyncVectorEnv(env_fns, autoreset_mode=mode) as reference,
     ):
         assert_same_run(envs, reference, steps=15)
-
-
-def test_large_actions_out_and_large_infos_back_do_not_wait_for_each_other() -> None:
-    space = spaces.Sequence(spaces.Box(0, 1, (40_000,), np.float64))
-    long = tuple(np.full(40_000, number / 9) for number in range(9))
-    with AsyncVectorEnv([partial(Boasting, space, 3_000_000)] * 2, num_workers=1) as envs:
-        envs.reset(seed=0)
-        for _ in range(3):
-            infos = envs.step((long, long))[4]
-            assert [len(item) for item in infos["boast"]] == [3_000_000] * 2
-            assert_identical(envs.get_attr("action")[1], long)

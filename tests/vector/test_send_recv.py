@@ -231,32 +231,6 @@ def test_what_is_wrong_in_one_row_of_a_stream_fails_alone(make: Any, action: int
         assert {**times(envs.recv(1)), **times(envs.recv(1))} == {1: 0, 2: 2}
 
 
-@in_all
-def test_a_row_whose_rebuild_fails_stays_broken_alone(make: Any, tmp_path: Path) -> None:
-    def build() -> Any:
-        if (tmp_path / "no more").exists():
-            raise LookupError("no more")
-        return Failing(1, length=99)
-
-    with make([Ledger, build, partial(Ledger, 2)]) as envs:
-        envs.reset(seed=0)
-        envs.recv(3)
-        (tmp_path / "no more").touch()
-        envs.send([4], [1])
-        with pytest.raises(FloatingPointError):
-            envs.recv(1)
-        envs.send_reset([0, 1])
-        rows = {}
-        with pytest.raises(LookupError, match="no more"):
-            for _ in range(2):
-                rows.update(times(envs.recv(1)))
-        while 0 not in rows:
-            rows.update(times(envs.recv(1)))
-        (tmp_path / "no more").unlink()
-        envs.send_reset([1])
-        assert times(envs.recv(1)) == {1: 0}
-
-
 def test_calls_reach_the_rows_that_are_not_under_way(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     env_fns = [partial(Gated, gate, number, length=99) for number in range(4)]

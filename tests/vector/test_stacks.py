@@ -34,7 +34,7 @@ from tests.vector.bounds import (
 )
 from vecspaces import Env, spaces
 from vecspaces.errors import SlowEnvironmentWarning, StepTimeoutError, WorkerDiedError
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.stacks import environment_stack
 from vecspaces.vector.backends.slowness import SlowWatch
 
@@ -251,31 +251,6 @@ def test_a_hang_while_an_environment_is_built(context: Any, tmp_path: Path, hurr
         AsyncVectorEnv(env_fns, num_workers=2, context=context, start_timeout=100.0)
     check(caught.value.stack, "__init__", "act", "sleep_after", "sleep_in_python")
     assert str(caught.value).endswith(f"\nenvironment 3 (being built):\n{caught.value.stack}")
-
-
-def test_a_hang_while_a_vector_env_is_built_again_names_its_rows(
-    tmp_path: Path, hurry: Any
-) -> None:
-    flag, sign = tmp_path / "flag", tmp_path / "sign"
-
-    def die() -> None:
-        flag.touch()
-        os._exit(3)
-
-    def inner() -> SyncVectorEnv[Any, Any]:
-        if flag.exists():
-            sign.touch()
-            sleep_in_python()
-        return SyncVectorEnv([partial(Stuck, do=die)] * 2)
-
-    options: dict[str, Any] = {"on_worker_death": "restart", "start_timeout": 100.0}
-    with AsyncVectorEnv([inner] * 3, num_workers=2, context="fork", **options) as envs:
-        envs.reset()
-        hurry(sign.exists, 1)
-        with pytest.raises(StepTimeoutError, match="not built again") as caught:
-            envs.step([0, 0, 0, 0, 1, 0])
-        assert "\nenvironments 2, 3 (being built):" in str(caught.value)
-        check(caught.value.stack, "inner", "sleep_in_python")
 
 
 # ---------------------------------------------------------------------- deaths

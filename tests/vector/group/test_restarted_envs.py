@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,7 +16,6 @@ from tests.envs import Drift, Ledger
 from tests.vector.bounds import kill
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import to_gymnasium
-from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
@@ -117,8 +113,7 @@ def check_lost_step(envs: Any, known: Any) -> None:
     assert not terminations.any()
     assert truncations.tolist() == [False, True, True]
     assert infos["worker_restarted"].tolist() == [False, True, True]
-    for ask in ASKS:
-        ask(envs)
+    ask(envs)
     if mode is AutoresetMode.SAME_STEP:
         assert_identical(observations[LOST], np.stack(firsts))
         assert_identical(np.stack(infos["final_obs"][LOST]), known[LOST])
@@ -136,40 +131,26 @@ def check_lost_step(envs: Any, known: Any) -> None:
     assert_identical(observations[LOST], np.stack([env.step(0)[0] for env in new]))
 
 
-def nothing(envs: Any) -> None:
-    """Ask for nothing between the death and the step that reports it."""
-
-
-def render(envs: Any) -> None:
-    """Render everything."""
+def ask(envs: Any) -> None:
+    """Ask for what only an environment that was reset can do, of some rows and of all."""
     assert [int(frame[0, 0, 0]) for frame in envs.render()] == [0, 1, 2]
-
-
-def call(envs: Any) -> None:
-    """Call what needs a reset, of some and of all."""
     assert envs.call("multiply", 2, env_ids=[2, 1]) == (4, 2)
     assert envs.call("multiply", 3) == (0, 3, 6)
-
-
-def set_attribute(envs: Any) -> None:
-    """Set what only an environment that was reset takes."""
     envs.set_attr("gain", [7, 8, 9])
     assert envs.get_attr("gain") == (7, 8, 9)
 
 
-INNER = [None, ours, theirs]
-ASKS = [nothing, render, call, set_attribute]
-
-
-@diagonal(mode=MODES, inner=INNER, ask=ASKS)
+@diagonal(mode=MODES, inner=[None, ours, theirs])
 def test_everything_works_before_and_after_the_step_that_reports_a_death(
-    mode: AutoresetMode, inner: Any, ask: Callable[[Any], None]
+    mode: AutoresetMode, inner: Any
 ) -> None:
-    with start(inner, mode) as envs:
-        known = envs.step(ACTIONS)[0]
-        kill(envs.processes[1:])
-        ask(envs)
-        check_lost_step(envs, known)
+    for asks in (False, True):
+        with start(inner, mode) as envs:
+            known = envs.step(ACTIONS)[0]
+            kill(envs.processes[1:])
+            if asks:
+                ask(envs)
+            check_lost_step(envs, known)
 
 
 # --- partial resets -----------------------------------------------------------------------------
@@ -205,28 +186,6 @@ def test_a_mask_may_choose_rows_of_a_vector_env_before_its_loss_is_reported(
             observations = envs.step(ACTIONS)[0]
             assert_identical(observations[1], shown[1])
             assert_identical(observations[2], first_observation(2)[1])
-
-
-@diagonal(mode=MODES, inner=[ours, theirs])
-def test_a_mask_may_choose_rows_of_a_vector_env_after_its_loss_was_reported(
-    mode: AutoresetMode, inner: Any
-) -> None:
-    with start(inner, mode) as envs:
-        kill(envs.processes[1:])
-        known = envs.step(ACTIONS)[0]
-        shown = reset_row_1(envs, known)
-        if mode is AutoresetMode.DISABLED:
-            others = {"reset_mask": np.array([False, False, True])}
-            observations, _ = envs.reset(options=others)
-            assert_identical(observations[:2], shown[:2])
-            assert observations[2, 1:3].tolist() == [2, 0]
-        observations, *_, infos = envs.step(ACTIONS)
-        if mode is AutoresetMode.NEXT_STEP:
-            assert_identical(observations[1], shown[1])
-            assert_identical(observations[2], first_observation(2)[1])
-            assert infos["_episode"].tolist() == [False, False, True]
-            observations = envs.step(ACTIONS)[0]
-        assert observations[LOST, 2].tolist() == [1, 1]
 
 
 @diagonal(capacity=[0, 24, 65536], mode=MODES)
@@ -282,23 +241,3 @@ def test_derived_seeds_have_31_bits() -> None:
 
 
 # --- deaths in set_attr -------------------------------------------------------------------------
-
-
-class Fatal(Ledger):
-    """Dies when its gain is set."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "gain":
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().__setattr__(name, value)
-
-
-@pytest.mark.parametrize("as_vector", [False, True])
-def test_a_death_in_set_attr_names_the_environment(as_vector: bool) -> None:
-    env_fns: list[Any] = [partial(Ledger, 0), partial(Ledger, 1), partial(Fatal, 2)]
-    if as_vector:
-        env_fns = [*env_fns[:2], lambda: SyncVectorEnv([partial(Fatal, 2)] * 2)]
-    with AsyncVectorEnv(env_fns, num_workers=1, context="fork") as envs:
-        envs.reset(seed=0)
-        with pytest.raises(WorkerDiedError, match="set_attr while environment 2 was running"):
-            envs.set_attr("gain", 1)
