@@ -54,7 +54,6 @@ QUICK = (
     "tests/vector/utils/test_items.py",
     "tests/vector/utils/test_processes.py",
     "tests/vector/test_contract.py::TestSync",
-    "tests/vector/test_contract.py::TestRules",
     "tests/vector/test_contract.py::TestTwoWorkers",
     "tests/vector/test_vector_env.py",
     "tests/test_architecture.py",

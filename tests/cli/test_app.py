@@ -67,7 +67,7 @@ def test_arguments_of_the_vector_env_reach_it(command: str, options: str, hurry:
 @pytest.mark.parametrize(
     ("command", "begin", "env"),
     [
-        ("describe", "-P -m vecspaces", "CartPole-v1"),
+        pytest.param("describe", "-P -m vecspaces", "CartPole-v1", marks=pytest.mark.full),
         (
             "rollout --num-envs 2 --num-workers 1 --steps 9 --context spawn",
             "bin/vecspaces",

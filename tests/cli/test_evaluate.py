@@ -130,7 +130,10 @@ def test_a_policy_that_cannot_be_copied_plays_without_a_recording() -> None:
     assert run(given).exit_code == 0
 
 
-@pytest.mark.parametrize("policy", ["random", "walks:Alternating", "walks:lean"])
+@pytest.mark.parametrize(
+    "policy",
+    ["random", "walks:Alternating", pytest.param("walks:lean", marks=pytest.mark.full)],
+)
 def test_a_picture_is_that_of_the_counted_episode(policy: str) -> None:
     imageio = pytest.importorskip("imageio.v2", reason="imageio is not installed")
     env = "CartPole-v1" if policy == "walks:lean" else "walks:Endless"

@@ -77,7 +77,10 @@ def test_a_factory_of_vector_envs_counts_their_environments() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent in another way")
 @pytest.mark.parametrize(
     ("backend", "env", "whole_group"),
-    [("async", "tests.cli.envs:Stuck", True), ("sync", "tests.cli.envs:Busy", False)],
+    [
+        ("async", "tests.cli.envs:Stuck", True),
+        pytest.param("sync", "tests.cli.envs:Busy", False, marks=pytest.mark.full),
+    ],
 )
 def test_ctrl_c_shows_the_table_and_leaves_nothing(
     here: Path, env: str, backend: str, whole_group: bool

@@ -39,8 +39,8 @@ __all__ = [
 class RulesContract(CallerContract, EpisodesContract, ResultsContract):
     """What is decided beside the environments or in the caller.
 
-    `SyncVectorEnv` and one vector env with a worker run it: how environments are divided, what they
-    share and how workers start cannot change it.
+    `SyncVectorEnv` runs it, and in the full run one vector env with a worker: how environments are
+    divided, what they share and how workers start cannot change it.
     """
 
 

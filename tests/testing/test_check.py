@@ -84,7 +84,7 @@ def test_there_are_faults_of_25_kinds() -> None:
     assert kinds <= set(CATALOGUE)
 
 
-def test_nothing_is_found_in_a_sound_environment() -> None:
+def test_nothing_is_found_in_a_sound_environment(in_process: None) -> None:
     report = check(Sound)
     assert report.findings == () and report.ok
     assert report.num_steps == STEPS

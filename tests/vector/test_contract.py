@@ -88,7 +88,10 @@ class TestTwoWorkers(Workers, VectorEnvContract):
     arguments = {"context": NEWEST}  # noqa: RUF012
 
 
+@pytest.mark.full
 class TestRules(Workers, RulesContract):
+    """With the engine, the caller's part of both links is one, which `TestSync` runs."""
+
     workers = 1
 
 

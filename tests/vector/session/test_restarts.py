@@ -388,6 +388,7 @@ def test_a_hung_row_of_a_stream_is_noticed_while_others_go_on(tmp_path: Path) ->
             assert got.env_ids[0] == 3 if lost else got.env_ids[0] != 3
             envs.send(ACTIONS[got.env_ids], got.env_ids)
             received += 1
+            time.sleep(0.01)  # one in many is enough, and leaves the cores to others
         assert received > 4
         assert got.infos["worker_restarted"].tolist() == [True]
         assert time.monotonic() - began > 0.25

@@ -346,10 +346,10 @@ class Doubling(Env[Any, Any]):
         return {"pair": pair}, 0.0, False, False, {}
 
 
-@pytest.fixture(params=["registered", "pickled"])
-def storage(request: pytest.FixtureRequest) -> Iterator[None]:
+@pytest.fixture
+def storage(registered: bool) -> Iterator[None]:
     """Register how pairs are stored, in this process alone, or leave it to pickle."""
-    if request.param == "registered":
+    if registered:
         node = Variable(
             lambda pair: struct.pack("ii", *pair.numbers),
             lambda data: Pair(*struct.unpack("ii", data)),
@@ -362,10 +362,10 @@ def storage(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.usefixtures("storage")
 @pytest.mark.parametrize(
-    ("shares", "method"),
+    ("registered", "shares", "method"),
     ordinarily(
-        lambda *cell: cell in ((True, "spawn"), (False, "fork")),
-        itertools.product([True, False], multiprocessing.get_all_start_methods()),
+        lambda *cell: cell in ((True, True, "spawn"), (True, False, "fork"), (False, True, "fork")),
+        itertools.product([True, False], [True, False], multiprocessing.get_all_start_methods()),
     ),
 )
 def test_how_a_program_stores_values_reaches_every_worker(shares: bool, method: str) -> None:
