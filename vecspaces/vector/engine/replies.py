@@ -269,7 +269,5 @@ class Replies:
 
 def parts_of(ticket: Ticket) -> list[Part]:
     """Return the infos in the replies to a reset or step, in the order of the workers."""
-    parts: list[Part] = []
-    for worker in sorted(ticket.results):
-        parts += ticket.results[worker]
-    return parts
+    results = ticket.results
+    return [part for worker in sorted(results) for part in results[worker]]

@@ -18,6 +18,7 @@ from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -86,8 +87,8 @@ def _by_key(infos: Mapping[int, Mapping[str, Any]]) -> list[_Block]:
     """Sort infos by key: one block if all have the same keys, otherwise one block per key."""
     rows, dicts = list(infos), list(infos.values())
     # Equal key count plus every key of the first means equal keys, which is the usual case.
-    keys = dicts[0].keys() if dicts else ()
-    if sum(map(len, dicts)) == len(keys) * len(dicts):
+    keys = dicts[0] if dicts else ()
+    if len(dicts) == 1 or sum(map(len, dicts)) == len(keys) * len(dicts):
         try:
             return [(rows, {key: [info[key] for info in dicts] for key in keys})]
         except KeyError:
@@ -253,13 +254,11 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     array of objects with copies of each environment's value.
     """
     infos: dict[str, Any] = {}
-    count = 0
+    count, (everyone, mask_of_all) = 0, _everyone(num_envs)
     for rows, columns in _blocks(parts):
-        is_whole = list(rows) == list(range(num_envs))
-        mask = np.zeros(num_envs, np.bool_)
-        if is_whole:
-            mask.fill(True)
-        else:
+        is_whole, mask = [*rows] == everyone, mask_of_all
+        if not is_whole:
+            mask = np.zeros(num_envs, np.bool_)
             mask[rows] = True
         count += len(columns)
         for key, values in columns.items():
@@ -274,6 +273,12 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
         masks = {f"_{key}" for part in parts for key in as_columns(part)}
         return merge([_without(as_columns(part), masks) for part in parts], num_envs)
     return infos
+
+
+@lru_cache(maxsize=16)
+def _everyone(num_envs: int) -> tuple[list[int], npt.NDArray[np.bool_]]:
+    """Return all rows, and the mask of keys that all report; both are only read."""
+    return list(range(num_envs)), np.ones(num_envs, np.bool_)
 
 
 def _without(columns: Columns, keys: Collection[str]) -> Columns:
