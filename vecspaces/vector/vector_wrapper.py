@@ -168,7 +168,7 @@ class VectorWrapper(
         if _RESET in self._bypassed:
             self.reset_async(seed=seed, options=options)
             return self.reset_wait()
-        self._refuse_pending("reset")
+        self._check_call("reset")
         mask = _reset_mask(options)
         try:
             observations, infos = self.env.reset(seed=seed, options=options)
@@ -181,7 +181,7 @@ class VectorWrapper(
 
     def reset_async(self, seed: Seed | None = None, options: Any = None) -> None:
         """Begin a `reset`; `reset_wait` ends it."""
-        self._refuse_pending("reset_async")
+        self._check_call("reset_async")
         mask = _reset_mask(options)
         if _RESET_PARTS in self._bypassed:
             if mask is not None:
@@ -203,19 +203,18 @@ class VectorWrapper(
     ) -> tuple[WrapperObsType, ArrayType, ArrayType, ArrayType, dict[str, Any]]:
         """Step all environments of the wrapped vector env, or some."""
         if env_ids is not None:
-            self._refuse_bypass(_STEP)
-            self._refuse_pending("step")
+            self._check_call("step", _STEP)
             result = self._wrapped.step(self._before_step(actions), env_ids)
             return self._after_step(result, np.array(env_ids, np.int64))
         if _STEP in self._bypassed:
             self.step_async(actions)
             return self.step_wait()
-        self._refuse_pending("step")
+        self._check_call("step")
         return self._after_step(self.env.step(self._before_step(actions)), None)
 
     def step_async(self, actions: WrapperActType) -> None:
         """Begin a `step`; `step_wait` ends it."""
-        self._refuse_pending("step_async")
+        self._check_call("step_async")
         if _STEP_PARTS in self._bypassed:
             self._deferred = "step", {"actions": copy.deepcopy(actions)}
         else:
@@ -231,8 +230,7 @@ class VectorWrapper(
 
     def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
         """Send actions to environments without waiting for results."""
-        self._refuse_bypass(_STREAM)
-        self._refuse_pending("send")
+        self._check_call("send", _STREAM)
         self._wrapped.send(self._before_step(actions), env_ids)
 
     def send_reset(
@@ -243,8 +241,7 @@ class VectorWrapper(
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Send environments a reset without waiting for results."""
-        self._refuse_bypass(_STREAM)
-        self._refuse_pending("send_reset")
+        self._check_call("send_reset", _STREAM)
         self._wrapped.send_reset(env_ids, seed=seed, options=options)
 
     def recv(
@@ -256,7 +253,7 @@ class VectorWrapper(
         return_errors: bool = False,
     ) -> Transition:
         """Receive the environments that are ready first."""
-        self._refuse_bypass(_STREAM)
+        self._check_call("recv", _STREAM)
         # An inner wrapper may have a `recv` without these arguments.
         given = {"at_least": at_least, "return_errors": return_errors or None}
         given = {name: value for name, value in given.items() if value is not None}
@@ -277,13 +274,19 @@ class VectorWrapper(
                 "changed: call env.rollout_view() of the wrapped vector env, and change them "
                 "yourself"
             )
-        self._refuse_bypass(_ROLLOUT)
-        self._refuse_pending("rollout_view")
+        self._check_call("rollout_view", _ROLLOUT)
         rollout: Rollout = self._wrapped.rollout_view()
         return rollout
 
-    def _refuse_pending(self, call: str) -> None:
-        """Refuse a call between `step_async` or `reset_async` and its wait, if they are stored."""
+    def _check_call(self, call: str, methods: tuple[str, ...] = ()) -> None:
+        """Refuse a call whose methods would bypass an override, or that comes before a wait."""
+        if methods in self._bypassed:
+            override, name = self._bypassed[methods], type(self).__name__
+            raise TypeError(
+                f"{' and '.join(methods)} would go around {name}.{override}: override "
+                f"{' and '.join(methods)} too, or write {name} as a VectorObservationWrapper, "
+                "VectorActionWrapper or VectorRewardWrapper"
+            )
         if self._deferred is not None:
             pending = self._deferred[0]
             raise AlreadyPendingCallError(
@@ -304,16 +307,6 @@ class VectorWrapper(
             )
         arguments, self._deferred = self._deferred[1], None
         return arguments
-
-    def _refuse_bypass(self, methods: tuple[str, ...]) -> None:
-        """Raise if these methods would bypass an override of the subclass."""
-        if methods in self._bypassed:
-            override, name = self._bypassed[methods], type(self).__name__
-            raise TypeError(
-                f"{' and '.join(methods)} would go around {name}.{override}: override "
-                f"{' and '.join(methods)} too, or write {name} as a VectorObservationWrapper, "
-                "VectorActionWrapper or VectorRewardWrapper"
-            )
 
     def render(self, **kwargs: Any) -> tuple[Any, ...] | None:
         """Render the wrapped vector env."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from operator import index
 from typing import Any, Generic
 
@@ -109,24 +110,23 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
         chosen = observations
         if rows is not ALL:
             chosen = pick(self.env.single_observation_space, observations, rows)
-        self._frames = self._frames.pushed(chosen, rows, begun)
+        self._frames.push(chosen, rows, begun)
         return self._frames.stacks(ALL), infos
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, *others, infos = result
         rows, begun = progress.rows, progress.begun
         if "_final_obs" in infos:
-            numbers = self._numbers[rows]
-            infos = self._with_finals(
-                infos,
-                lambda batch, ended: self._frames.pushed(batch, numbers[ended], None).stacks(
-                    numbers[ended]
-                ),
-            )
+            infos = self._with_finals(infos, partial(self._stack_finals, self._numbers[rows]))
         if self._same_step and np.count_nonzero(progress.ended):
             begun = progress.ended if begun is None else begun | progress.ended
-        self._frames = self._frames.pushed(observations, rows, begun)
+        self._frames.push(observations, rows, begun)
         return self._frames.stacks(rows), others[0], others[1], others[2], infos
+
+    def _stack_finals(self, numbers: _Array, batch: Any, ended: _Array) -> Any:
+        """Return the last stacks of episodes that ended."""
+        self._frames.push(batch, numbers[ended], None)
+        return self._frames.stacks(numbers[ended])
 
 
 class _ArrayFrames:
@@ -146,16 +146,16 @@ class _ArrayFrames:
             map_arrays(space, np.copyto, self._lines, padding)
         self._ends = np.full(count, size - 1)
 
-    def pushed(self, batch: Any, rows: RowChoice, begun: Mask | None) -> _ArrayFrames:
-        """Return the frames with one more in some rows, after padding where an episode begins."""
-        frames = copy.copy(self)
-        ends = frames._ends = self._ends.copy()
+    def push(self, batch: Any, rows: RowChoice, begun: Mask | None) -> None:
+        """Add a frame to some rows, after padding where an episode begins."""
+        ends = self._ends.copy()
         ends[rows] += 1 if begun is None else np.where(begun, self._size, 1)
         # A view of all rows needs lines that end at the same index.
         uneven = rows is ALL and not self._copy and not _are_equal(ends)
         if uneven or ends.max() >= _STACKS * self._size:
-            frames._lines = self._moved(rows)
+            self._lines = self._moved(rows)
             ends[:] = self._size - 1
+        self._ends = ends
         at = self._numbers[rows]
         places = ends[rows]
         starts = None if begun is None else at[begun]
@@ -173,11 +173,10 @@ class _ArrayFrames:
         map_arrays(
             self._space,
             write,
-            frames._lines,
+            self._lines,
             batch,
             batch if self._padding is None else self._padding,
         )
-        return frames
 
     def _moved(self, rows: RowChoice) -> Any:
         """Return new lines that begin with the last frames, with space for more in some rows."""
@@ -216,10 +215,8 @@ class _ItemFrames:
         self._numbers = np.arange(count)
         self._rows: list[tuple[Any, ...]] = [(padding,) * size] * count
 
-    def pushed(self, batch: Any, rows: RowChoice, begun: Mask | None) -> _ItemFrames:
-        """Return the frames with one more in some rows, after padding where an episode begins."""
-        frames = copy.copy(self)
-        frames._rows = list(self._rows)
+    def push(self, batch: Any, rows: RowChoice, begun: Mask | None) -> None:
+        """Add a frame to some rows, after padding where an episode begins."""
         numbers = self._numbers[rows].tolist()
         items = iterate(batch_space(self._space, len(numbers)), batch)
         for place, (row, item) in enumerate(zip(numbers, items, strict=True)):
@@ -227,8 +224,7 @@ class _ItemFrames:
             before = self._rows[row][1:]
             if begun is not None and begun[place]:
                 before = (frame if self._padding is None else self._padding,) * (self._size - 1)
-            frames._rows[row] = (*before, frame)
-        return frames
+            self._rows[row] = (*before, frame)
 
     def stacks(self, rows: RowChoice) -> Any:
         """Return the last frames of some rows."""
