@@ -17,9 +17,15 @@ from tests.compare import assert_identical
 from tests.envs import Ledger
 from vecspaces import make, make_vec
 from vecspaces.make import find_factory
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, RayVectorEnv, SyncVectorEnv
+from vecspaces.vector import (
+    AsyncVectorEnv,
+    AutoresetMode,
+    RayVectorEnv,
+    SyncVectorEnv,
+    ThreadVectorEnv,
+)
 
-BACKENDS = ["sync", "async"]
+BACKENDS = ["sync", "async", "thread"]
 
 
 class Settings(Ledger):
@@ -143,7 +149,7 @@ def test_the_environments_are_built_once_each_and_where_they_run(
         built = [path.name.partition("-")[0] for path in tmp_path.iterdir()]
     assert len(built) == 3
     here = str(multiprocessing.current_process().pid)
-    assert (set(built) == {here}) == (backend == "sync")
+    assert (set(built) == {here}) == (backend != "async")
 
 
 def test_arguments_of_the_vector_env_are_taken_directly() -> None:
@@ -164,7 +170,9 @@ def test_arguments_of_the_vector_env_are_taken_directly() -> None:
             assert (again.num_workers, again.copy) == (2, False)
 
 
-@pytest.mark.parametrize("vector_env", [SyncVectorEnv, AsyncVectorEnv, RayVectorEnv])
+@pytest.mark.parametrize(
+    "vector_env", [SyncVectorEnv, AsyncVectorEnv, RayVectorEnv, ThreadVectorEnv]
+)
 def test_make_vec_passes_every_argument_of_a_constructor_on(
     vector_env: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:

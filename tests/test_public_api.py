@@ -13,7 +13,7 @@ import pytest
 import vecspaces
 from tests.programs import run_python
 from vecspaces import make_vec
-from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv, ThreadVectorEnv
 from vecspaces.vector.options import MakeOptions
 
 PUBLIC = {
@@ -29,7 +29,7 @@ PUBLIC = {
     },
     "vecspaces.vector": {
         "AsyncVectorEnv", "AutoresetMode", "RayVectorEnv", "Rollout", "Stats",
-        "SyncVectorEnv", "Transition", "VectorActionWrapper", "VectorEnv",
+        "SyncVectorEnv", "ThreadVectorEnv", "Transition", "VectorActionWrapper", "VectorEnv",
         "VectorObservationWrapper", "VectorRewardWrapper", "VectorWrapper", "infos_as_list",
         "merge_infos", "utils",
     },
@@ -115,7 +115,7 @@ def test_options_of_make_vec_are_its_arguments_and_those_of_the_constructors() -
     # The signature of an overloaded function has the parameters of its implementation.
     arguments = {
         name: str(parameter.annotation)
-        for function in (RayVectorEnv, SyncVectorEnv, AsyncVectorEnv, make_vec)
+        for function in (RayVectorEnv, SyncVectorEnv, AsyncVectorEnv, ThreadVectorEnv, make_vec)
         for name, parameter in inspect.signature(function).parameters.items()
         if name not in ("env_fns", "env", "num_envs", "backend", "kwargs")
     }
@@ -125,7 +125,9 @@ def test_options_of_make_vec_are_its_arguments_and_those_of_the_constructors() -
     assert {name: reference.__forward_arg__ for name, reference in options} == arguments
 
 
-@pytest.mark.parametrize("vector_env", [SyncVectorEnv, AsyncVectorEnv, RayVectorEnv])
+@pytest.mark.parametrize(
+    "vector_env", [SyncVectorEnv, AsyncVectorEnv, RayVectorEnv, ThreadVectorEnv]
+)
 def test_every_argument_of_a_constructor_is_described_in_order(vector_env: type) -> None:
     described, arguments = _described(vector_env), list(inspect.signature(vector_env).parameters)
     if vector_env is RayVectorEnv:

@@ -15,7 +15,13 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from vecspaces.interop import require_extra
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, RayVectorEnv, SyncVectorEnv
+from vecspaces.vector import (
+    AsyncVectorEnv,
+    AutoresetMode,
+    RayVectorEnv,
+    SyncVectorEnv,
+    ThreadVectorEnv,
+)
 from vecspaces.vector.agents import AgentLayout, check_layout
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 
@@ -45,6 +51,7 @@ _OF_MAKE = ("max_episode_steps", "disable_env_checker")
 _BACKENDS: dict[str, Callable[..., ManagedVectorEnv[Any, Any]]] = {
     "async": AsyncVectorEnv,
     "sync": SyncVectorEnv,
+    "thread": ThreadVectorEnv,
     "ray": RayVectorEnv,
 }
 
@@ -78,6 +85,14 @@ def make_vec(
     env: str | EnvSpec | Factory | Sequence[Factory],
     num_envs: int = 1,
     *,
+    backend: Literal["thread"],
+    **kwargs: Unpack[MakeOptions],
+) -> ThreadVectorEnv[Any, Any]: ...
+@overload
+def make_vec(
+    env: str | EnvSpec | Factory | Sequence[Factory],
+    num_envs: int = 1,
+    *,
     backend: Literal["ray"],
     **kwargs: Unpack[MakeOptions],
 ) -> RayVectorEnv[Any, Any]: ...
@@ -105,10 +120,10 @@ def make_vec(
             that registers it), a Gymnasium `EnvSpec`, `"module:factory"` for a function or class of
             a module, a factory, or a list of one factory per environment.
         num_envs: The number of environments. For a list of factories, omit it or pass its length.
-        backend: `"async"` for worker processes, `"sync"` for this process, `"ray"` for the actors
-            of a Ray cluster.
-        vector_kwargs: Arguments of `AsyncVectorEnv`, `SyncVectorEnv` or `RayVectorEnv`. With
-            `backend="sync"`, those of `AsyncVectorEnv` that concern processes have no effect.
+        backend: `"async"` for worker processes, `"sync"` for this process, `"thread"` for threads
+            of this process, `"ray"` for the actors of a Ray cluster.
+        vector_kwargs: Arguments of the vector env. With `backend="sync"`, those of `AsyncVectorEnv`
+            that concern processes have no effect.
         env_kwargs: Arguments of the factory, or of `gymnasium.make`.
         wrappers: Applied to each environment where it runs, the first one innermost; with `agents`,
             to the parallel environment.

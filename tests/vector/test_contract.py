@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,9 @@ from tests.contract import (
 from tests.contract import workers as contract_of_workers
 from tests.crosses import diagonal
 from tests.envs import Sampler
-from tests.envs.faulty import arm, disarmed
+from tests.envs.faulty import FAULTS, arm, disarmed
 from vecspaces import spaces
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, ThreadVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()
 FASTEST = "fork" if "fork" in METHODS else "spawn"
@@ -34,6 +36,65 @@ class TestSync(VectorEnvContract, RulesContract):
 
     def make(self, env_fns: Any, **arguments: Any) -> Any:
         return SyncVectorEnv(env_fns, **arguments)
+
+
+class Threads:
+    """Makes a ThreadVectorEnv; class attributes say how."""
+
+    workers: int | None = 2
+
+    def make(self, env_fns: Any, **arguments: Any) -> Any:
+        env_fns = list(env_fns)
+        workers = self.workers and min(self.workers, len(env_fns))
+        return ThreadVectorEnv(env_fns, num_workers=workers, **arguments)
+
+
+class TestTwoThreads(Threads, VectorEnvContract, RulesContract):
+    pass
+
+
+class TestThreadsOfOneEnvironment(Threads, VectorEnvContract):
+    workers = None
+
+
+class Hurried(WorkersContract):
+    """What hangs overruns its bound at once."""
+
+    patience = 30.0
+
+    @pytest.fixture(autouse=True)
+    def hurried(
+        self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, hurry: Any
+    ) -> None:
+        def arm_and_hurry(folder: Path) -> None:
+            arm(folder)
+            hurry(partial(disarmed, folder), 1)
+
+        if "hang" in request.node.name:
+            monkeypatch.setattr(contract_of_workers, "arm", arm_and_hurry)
+
+
+class TestFaultsOfThreads(Threads, Hurried):
+    """What hangs returns at the end of the test, in a thread that was abandoned."""
+
+    test_what_cannot_travel_is_reported_as_text: Any = None
+    test_the_rows_of_a_vector_env_are_truncated_together: Any = None
+
+    def make(self, env_fns: Any, on_worker_death: str = "raise", **arguments: Any) -> Any:
+        return super().make(env_fns, **arguments)
+
+    @pytest.fixture(autouse=True)
+    def released(
+        self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[None]:
+        if "SIGKILL" in request.node.name:
+            pytest.skip("a thread does not die alone")
+        gate, before = threading.Event(), set(threading.enumerate())
+        monkeypatch.setitem(FAULTS, "hang", gate.wait)
+        yield
+        gate.set()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(30)
 
 
 class Workers:
@@ -49,21 +110,8 @@ class Workers:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
-class TestFaultsOfWorkers(Workers, WorkersContract):
-    patience = 30.0
-
-    @pytest.fixture(autouse=True)
-    def hurried(
-        self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, hurry: Any
-    ) -> None:
-        """Let what hangs overrun its bound at once."""
-
-        def arm_and_hurry(folder: Path) -> None:
-            arm(folder)
-            hurry(partial(disarmed, folder), 1)
-
-        if "hang" in request.node.name:
-            monkeypatch.setattr(contract_of_workers, "arm", arm_and_hurry)
+class TestFaultsOfWorkers(Workers, Hurried):
+    pass
 
 
 @pytest.mark.full

@@ -37,7 +37,7 @@ from vecspaces.errors import (
     StepTimeoutError,
 )
 from vecspaces.spaces import Space
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, ThreadVectorEnv
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 COUNT = 4
@@ -471,6 +471,8 @@ WORKERS: dict[str, Any] = {
     "2, restarted": partial(AsyncVectorEnv, num_workers=2, on_worker_death="restart"),
     "3, over pipes": partial(AsyncVectorEnv, num_workers=3, shared_memory=False),
     "3": partial(AsyncVectorEnv, num_workers=3),
+    "2 threads": partial(ThreadVectorEnv, num_workers=2),
+    "4 threads": ThreadVectorEnv,
 }
 
 
@@ -485,8 +487,8 @@ def test_wrappers_around_sync(around: str, mode: str) -> None:
 
 
 @diagonal(workers=list(WORKERS), mode=MODES)
-def test_async(workers: str, mode: str) -> None:
-    run(machine(mode=mode, backend=WORKERS[workers]), 2, shrinks=False)
+def test_workers(workers: str, mode: str) -> None:
+    run(machine(mode=mode, backend=WORKERS[workers]), 3, shrinks=False)
 
 
 @pytest.mark.full
@@ -500,7 +502,7 @@ def test_sync_for_long(mode: str) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("workers", WORKERS)
-def test_async_for_long(workers: str, mode: str) -> None:
+def test_workers_for_long(workers: str, mode: str) -> None:
     run(machine(mode=mode, backend=WORKERS[workers]), 25, steps=40, shrinks=False)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 
 from vecspaces.make import Factory, find_factory, find_parallel
-from vecspaces.vector import RayVectorEnv
+from vecspaces.vector import RayVectorEnv, ThreadVectorEnv
 from vecspaces.vector.agents import AgentLayout
 from vecspaces.wrappers.record_video import PICTURES
 
@@ -84,7 +84,7 @@ Backend: TypeAlias = Annotated[
     str,
     typer.Option(
         help="What runs the environments. async: worker processes; sync: this process; "
-        "ray: actors of a Ray cluster."
+        "thread: threads of it; ray: actors of a Ray cluster."
     ),
 ]
 AutoresetMode: TypeAlias = Annotated[
@@ -186,11 +186,12 @@ def find_env(env: str, agents: AgentLayout | None = None, /, **arguments: Any) -
 
 
 def vector_options(backend: str, **options: Any) -> dict[str, Any]:
-    """Return the arguments of the vector env that were given; refuse those that Ray lacks."""
+    """Return the arguments of the vector env that were given; refuse those that it lacks."""
     given = {name: value for name, value in options.items() if value is not None}
-    if backend == "ray":
+    if backend in ("ray", "thread"):
+        kind = RayVectorEnv if backend == "ray" else ThreadVectorEnv
         for name in given:
-            if name not in inspect.signature(RayVectorEnv).parameters:
+            if name not in inspect.signature(kind).parameters:
                 raise ValueError(f"{name}: expected --backend async, found {backend}")
     return given
 

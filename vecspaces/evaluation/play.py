@@ -142,7 +142,8 @@ class Play:
             "autoreset_mode": "Disabled",
             # With "sync", these have no effect.
             "num_workers": None if workers is None else min(workers, count),
-            "on_worker_death": queue.judge,
+            # A thread does not die alone.
+            **({} if arguments["backend"] == "thread" else {"on_worker_death": queue.judge}),
             "max_restarts": queue.max_losses + count,
             "restart_window": math.inf,
         }

@@ -11,6 +11,7 @@ from vecspaces.vector.ray_vector_env import RayVectorEnv
 from vecspaces.vector.send_recv import Transition
 from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.sync_vector_env import SyncVectorEnv
+from vecspaces.vector.thread_vector_env import ThreadVectorEnv
 from vecspaces.vector.vector_env import VectorEnv
 from vecspaces.vector.vector_wrapper import (
     VectorActionWrapper,
@@ -26,6 +27,7 @@ __all__ = [
     "Rollout",
     "Stats",
     "SyncVectorEnv",
+    "ThreadVectorEnv",
     "Transition",
     "VectorActionWrapper",
     "VectorEnv",

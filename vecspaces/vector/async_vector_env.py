@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import weakref
 from collections.abc import Callable, Iterable
-from multiprocessing import util
 from multiprocessing.process import BaseProcess
-from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.checks import check_count
 from vecspaces.cores import count_usable_cores
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.backend import ProcessBackend
-from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.session.arguments import Settings, list_factories
+from vecspaces.vector.owned_vector_env import OwnedVectorEnv
+from vecspaces.vector.session.arguments import Settings, check_workers, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.vector_env import ActType, ObsType
 
@@ -26,7 +22,7 @@ if TYPE_CHECKING:
     from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath
 
 
-class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
+class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
     """Steps environments in worker processes, many in each.
 
     No environment is built in the caller's process. The results of `step` do not depend on
@@ -165,67 +161,21 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             validate=settings.validate,
             slow_warning=settings.slow_warning,
         )
-        # Runs when this object is collected, or before multiprocessing joins its children at exit.
-        self._finalizer = util.Finalize(
-            self, backend.drop, ("an AsyncVectorEnv",), exitpriority=100
-        )
-        self._backend = backend  # before it is open, because a fork of another thread disowns it
-        self._closing = RLock()
-        _made.add(self)
-        try:
-            super().__init__(backend, settings)
-        except BaseException:
-            backend.abandon()
-            raise
+        super().__init__(backend, settings, "an AsyncVectorEnv")
 
     @property
     def processes(self) -> list[BaseProcess]:
         """The worker processes; empty after `close`."""
         return self._backend.processes
 
-    def close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
-        """Close every environment and end every worker; after an interrupt it can be repeated."""
-        # If another thread closes, a call in a `with` block ends with an error, and the end of the
-        # block also closes: it waits here until everything is freed.
-        with self._closing:
-            try:
-                super().close(timeout, terminate, **kwargs)
-            finally:
-                if self.closed:
-                    self._backend.abandon()  # what an interrupt may have left
-                    self._finalizer.cancel()
-
-
-# The vector envs of this process that are not collected.
-_made: weakref.WeakSet[AsyncVectorEnv[Any, Any]] = weakref.WeakSet()
-
-
-def _disown_all() -> None:
-    """In a forked process: disown all vector envs, which belong to the process that made them."""
-    for envs in list(_made):
-        envs._closing = RLock()  # a thread that does not exist here may have it
-        envs._backend.disown()
-        if hasattr(envs, "_engine"):
-            envs._engine.disown()
-    _made.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)
-
 
 def _choose_workers(
     num_factories: int, num_workers: int | None, max_concurrency: int | None
 ) -> int:
     """Choose the number of processes."""
-    for name, value in (("num_workers", num_workers), ("max_concurrency", max_concurrency)):
-        if value is not None:
-            check_count(name, value)
+    if max_concurrency is not None:
+        check_count("max_concurrency", max_concurrency)
     if num_workers is None:
         num_workers = min(count_usable_cores(), num_factories)
-    elif num_workers > num_factories:
-        raise ValueError(
-            f"num_workers={num_workers} is more than the {num_factories} environments: "
-            "a worker needs at least one"
-        )
+    num_workers = check_workers(num_workers, num_factories)
     return int(min(num_workers, max_concurrency or num_workers))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from vecspaces.vector.session.batch_spaces import ObservationMode
     from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath
 
-Backend: TypeAlias = Literal["async", "sync", "ray"]
+Backend: TypeAlias = Literal["async", "sync", "thread", "ray"]
 StartMethod: TypeAlias = Literal["fork", "spawn", "forkserver"]
 Placement: TypeAlias = Literal["spread", "pack"]
 
@@ -35,7 +35,7 @@ class MakeOptions(TypedDict, total=False):
     validate: bool
     info_space: Any
 
-    # AsyncVectorEnv and RayVectorEnv
+    # AsyncVectorEnv, ThreadVectorEnv and RayVectorEnv
     num_workers: int | None
     variable_capacity: int
     on_worker_death: OnWorkerDeath

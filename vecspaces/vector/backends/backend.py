@@ -103,14 +103,18 @@ class Backend(Protocol):
         """Return the environments of this process whose call was interrupted."""
         return ()
 
+    def written_by(self, worker: int) -> Buffers:
+        """Return the rows into which a worker writes, and where it notes what it is doing."""
+        return self.buffers
+
     def running(self, worker: int) -> list[int]:
         """Return the environment that a worker is busy with, if there is one."""
-        row = int(self.buffers.progress[worker])
+        row = int(self.written_by(worker).progress[worker])
         return [row] if row in self.slices[worker] else []
 
     def unfinished(self, worker: int) -> Sequence[int]:
         """Return the environments that a worker has not finished in a command to all."""
-        row, rows = int(self.buffers.progress[worker]), self.slices[worker]
+        row, rows = int(self.written_by(worker).progress[worker]), self.slices[worker]
         return range(row, rows.stop) if row in rows else rows
 
     def locate(self, worker: int) -> Place:
@@ -118,7 +122,7 @@ class Backend(Protocol):
         running = self.running(worker)
         if not running:
             return Place(self.slices[worker])
-        return self.buffers.positions.place(worker, running[0])
+        return self.written_by(worker).positions.place(worker, running[0])
 
     def is_answering(self, worker: int) -> bool:
         """Whether a part of a worker's reply has come: only its transfer is slow."""

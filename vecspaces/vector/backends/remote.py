@@ -1,4 +1,4 @@
-"""RemoteBackend, for processes and Ray: opens all workers or none, replaces one, reads, closes."""
+"""RemoteBackend, for processes, threads and Ray: opens, replaces and closes workers, reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import Death, Failure, died, waited
+from vecspaces.vector.exchange.failures import Death, Failure, Message, died, waited
 from vecspaces.vector.exchange.infos import Part, from_plain
 from vecspaces.vector.exchange.messages import Op, Reply, Restart, make_reply, make_written
 from vecspaces.vector.exchange.positions import Place
@@ -26,7 +26,7 @@ _BUILT, _DONE, _PART = Op.BUILT, Op.DONE, Op.PART
 
 
 class RemoteBackend(Backend):
-    """The base of processes and actors; a subclass is the transport to them."""
+    """The base of processes, threads and actors; a subclass is the transport to them."""
 
     def __init__(
         self,
@@ -60,10 +60,6 @@ class RemoteBackend(Backend):
     @abstractmethod
     def _bind(self, worker: int, restart: Restart | None) -> None:
         """Send a worker its rows, with their restart if they were another worker's."""
-
-    @abstractmethod
-    def _not_built(self, late: Sequence[int], limit: float) -> StepTimeoutError:
-        """Make the error for workers that were not built within `limit` seconds."""
 
     @abstractmethod
     def _close_envs(
@@ -133,6 +129,22 @@ class RemoteBackend(Backend):
             raise
         return [payloads[worker] for worker in range(len(self._setups))]
 
+    def _not_built(self, late: Sequence[int], limit: float) -> StepTimeoutError:
+        """Make the error for workers that were not built within `limit` seconds."""
+        ids = self._factories(late)
+        where, stack = self.find(late[0])
+        return StepTimeoutError(
+            Message(
+                "{:envs} were not built within start_timeout: "
+                "allow more time, or find out what their env_fn waits for{}{}",
+                ids,
+                self.hang_advice,
+                where,
+            ),
+            ids,
+            stack=stack,
+        )
+
     def _died_in_build(self, worker: int, death: Death) -> WorkerDiedError:
         """Make the error for a worker that died before its environments were built."""
         factories = self._setups[worker].factories
@@ -158,6 +170,18 @@ class RemoteBackend(Backend):
         """Return the environment that a worker is busy with, if there are rows yet."""
         return super().locate(worker) if self._descriptions else Place(self._ids(worker))
 
+    def _locate_building(self, worker: int, number: int) -> Place:
+        """Return the environment that a worker builds, by the number of its factory, or -1."""
+        if number < 0:
+            return Place(self._ids(worker))
+        ids = range(number, number + 1)
+        if self._descriptions:  # a vector env has several numbers
+            counts = self._descriptions[worker].counts
+            at = number - self._setups[worker].factories.start
+            low = self.slices[worker].start + sum(counts[:at])
+            ids = range(low, low + counts[at])
+        return Place(ids, "being built")
+
     def _understand(
         self, worker: int, asked: Op, op: Op, slot: int, seq: int, load: Callable[[], Any]
     ) -> Reply:
@@ -171,10 +195,9 @@ class RemoteBackend(Backend):
             payload.env_ids = payload.env_ids or tuple(self._ids(worker))
             payload.worker = worker
         elif op is _BUILT:
-            change = payload.change_since((self._descriptions or {worker: payload})[worker])
-            if change is not None:
-                failure = Failure.of(RuntimeError(change), self.slices[worker], "build", worker)
-                return Reply(worker, Op.FAILED, seq, failure)
+            changed = self._changed(worker, payload)
+            if changed is not None:
+                return Reply(worker, Op.FAILED, seq, changed)
         elif op is _PART:
             rows, failures, packed, *outside = payload
             infos: list[Any] = []
@@ -189,6 +212,15 @@ class RemoteBackend(Backend):
         elif op is _DONE and isinstance(payload, tuple):
             payload = self._take_in(slot, seq, *payload)
         return make_reply((worker, op, seq, payload))
+
+    def _changed(self, worker: int, description: GroupDescription) -> Failure | None:
+        """Return the failure of a worker whose environments differ from those that it replaces."""
+        if not self._descriptions:
+            return None
+        change = description.change_since(self._descriptions[worker])
+        if change is None:
+            return None
+        return Failure.of(RuntimeError(change), self.slices[worker], "build", worker)
 
     def _take_in(
         self, slot: int, seq: int, infos: Sequence[Any], spilled: Any, exported: Any

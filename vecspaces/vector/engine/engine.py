@@ -541,6 +541,7 @@ class Engine:
                     until = Deadline(limit)  # it begins when all workers are built
                 elif until.passed and owing and not replies.failures:
                     self._overrun(limit, timeout)
+                    until = Deadline(limit)  # new workers may be built before the next look
             if replies.failures:
                 self._raise_failure()
         except BaseException as error:

@@ -258,6 +258,20 @@ class Buffers:
             for array, values in zip(self._scalars(slot), numbers):  # noqa: B905 (none of a reset)
                 array[low:high] = values
 
+    def copy_rows(self, source: Buffers, slot: int, rows: Sequence[int], op: Op) -> None:
+        """Copy what a command wrote to some rows of other buffers of the same plan."""
+        scalars = () if op is Op.RESET else (self._scalars(slot), source._scalars(slot))
+        for low, high in _runs(rows):
+            at = slice(low, high)
+            for part, other in zip(self._written(slot), source._written(slot), strict=True):
+                part.copy_rows(other, at)
+            for array, values in zip(*scalars):  # noqa: B905 (none of a reset)
+                array[at] = values[at]
+            if self.finals is not None and scalars:
+                assert source.finals is not None
+                if (self.terminations[slot, at] | self.truncations[slot, at]).any():
+                    self.finals.copy_rows(source.finals, at)
+
     def _scalars(self, slot: int) -> list[npt.NDArray[Any]]:
         """Return the further results of a step."""
         return [self.rewards[slot], self.terminations[slot], self.truncations[slot]]
@@ -279,6 +293,8 @@ def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
         >>> _runs(range(2, 6)), _runs([4, 0, 1])
         ([(2, 6)], [(0, 2), (4, 5)])
     """
+    if isinstance(rows, range) and rows.step == 1 and rows:
+        return [(rows.start, rows.stop)]
     runs: list[tuple[int, int]] = []
     for row in sorted(rows):
         if runs and runs[-1][1] == row:

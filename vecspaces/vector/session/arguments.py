@@ -86,6 +86,17 @@ def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], An
     return factories
 
 
+def check_workers(num_workers: Any, num_factories: int) -> int:
+    """Return the number of workers, checked: each has an environment."""
+    count = check_count("num_workers", num_workers)
+    if count > num_factories:
+        raise ValueError(
+            f"num_workers={count} is more than the {num_factories} environments: "
+            "a worker needs at least one"
+        )
+    return count
+
+
 Options = Mapping[str, Any]
 
 

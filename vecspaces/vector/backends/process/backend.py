@@ -28,7 +28,7 @@ from threading import get_ident
 from typing import Any
 
 from vecspaces.cores import count_usable_cores
-from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.errors import WorkerDiedError
 from vecspaces.memory import Arena, anonymous_file
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import PATIENCE
@@ -45,7 +45,7 @@ from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.vector.backends.worker_setup import plan_workers
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import Death, Message, died
+from vecspaces.vector.exchange.failures import Death, died
 from vecspaces.vector.exchange.messages import (
     HEADER,
     STEPS,
@@ -287,21 +287,6 @@ class ProcessBackend(RemoteBackend):
         channel.send(packed)
         self._poller.watch_room(channel.out_fd, channel.pending)
 
-    def _not_built(self, late: Sequence[int], limit: float) -> StepTimeoutError:
-        ids = self._factories(late)
-        where, stack = self.find(late[0])
-        return StepTimeoutError(
-            Message(
-                "{:envs} were not built within start_timeout: "
-                "allow more time, or find out what their env_fn waits for{}{}",
-                ids,
-                self.hang_advice,
-                where,
-            ),
-            ids,
-            stack=stack,
-        )
-
     def _died_in_build(self, worker: int, death: Death) -> WorkerDiedError:
         building = self._handles[worker].stacks.building
         advice = "run the env_fn in this process to see why"
@@ -491,16 +476,7 @@ class ProcessBackend(RemoteBackend):
     def locate(self, worker: int) -> Place:
         """Return the environment that a worker is busy with, also one that it builds."""
         if not self._has_rows(worker):
-            number = self._handles[worker].stacks.building
-            if number < 0:
-                return Place(self._ids(worker))
-            ids = range(number, number + 1)
-            if self._descriptions:  # a vector env has several numbers
-                counts = self._descriptions[worker].counts
-                at = number - self._setups[worker].factories.start
-                low = self.slices[worker].start + sum(counts[:at])
-                ids = range(low, low + counts[at])
-            return Place(ids, "being built")
+            return self._locate_building(worker, self._handles[worker].stacks.building)
         return super().locate(worker)
 
     def is_answering(self, worker: int) -> bool:

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -201,10 +202,16 @@ def environment_stack(text: str, thread: int) -> str | None:
         path, name = _unescape(path), _unescape(name)
         if (path, name) == _OUTERMOST:
             break  # below it are the frames that a fork inherited
-        if not path.startswith(_NOT_THE_ENVIRONMENTS):
-            linecache.checkcache(path)
-            frames.append(traceback.FrameSummary(path, int(line), name))
-    return "".join(traceback.format_list(frames[::-1])).rstrip("\n") or None
+        frames.append(traceback.FrameSummary(path, int(line), name, lookup_line=False))
+    return format_environment(frames[::-1])
+
+
+def format_environment(frames: Iterable[traceback.FrameSummary]) -> str | None:
+    """Format the frames of an environment among some, the innermost last; None without any."""
+    chosen = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_ENVIRONMENTS)]
+    for frame in chosen:
+        linecache.checkcache(frame.filename)
+    return "".join(traceback.format_list(chosen)).rstrip("\n") or None
 
 
 def _unescape(text: str) -> str:

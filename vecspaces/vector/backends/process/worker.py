@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import pickle
 import select
@@ -10,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,11 +18,12 @@ from vecspaces.vector.backends.backend import pack_part, pack_result
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack_frame
 from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.process.stacks import StackFile
+from vecspaces.vector.backends.row_stream import RowStream
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import to_plain
-from vecspaces.vector.exchange.messages import HEADER, Op, Restart, Starts, Written, dumps
+from vecspaces.vector.exchange.messages import HEADER, Op, Restart, Written, dumps
 from vecspaces.vector.group.env_group import EnvGroup
 
 # How long a worker may run after the end of its caller, so that an idle one closes its
@@ -31,11 +31,7 @@ from vecspaces.vector.group.env_group import EnvGroup
 _END_GRACE = 0.4
 # The interval of checks if nothing reports the caller's end.
 _LOOK_MILLISECONDS = 250
-# A report takes worker and caller about 100 us together, so results of cheap environments are sent
-# together; those of slower ones only if the caller waits for several rows at once.
-_PART_SECONDS, _LONGEST_PART_SECONDS = 100e-6, 5e-3
 _CLOSE, _DONE, _STEP, _STEP_ROWS = Op.CLOSE, Op.DONE, Op.STEP, Op.STEP_ROWS
-_LEAST_PACE = 1e-7  # a clock may be constant for some time
 
 
 def worker_main(
@@ -89,8 +85,7 @@ class Worker:
         self._channel = channel
         self._group = group
         self._index = setup.index
-        # The seconds of a recent step of one environment, at least half of the longest.
-        self._pace = _LONGEST_PART_SECONDS
+        self._stream = RowStream(group)
 
     def run(self) -> None:
         """Bind, then serve commands until the end."""
@@ -138,7 +133,7 @@ class Worker:
             try:
                 payload: Any = self._unpack(op, data) if data else None
                 if op is _STEP_ROWS:
-                    for written in self._step_rows(slot, *payload):
+                    for written in self._stream.step(slot, payload):
                         send(self._pack_part(slot, seq, written))
                     continue
                 if op is _STEP:
@@ -163,31 +158,6 @@ class Worker:
     def _pack_failure(self, slot: int, seq: int, error: BaseException, verb: str) -> bytes:
         rows = range(self._group.low, self._group.high)
         return pack_frame(Op.FAILED, slot, seq, Failure.of(error, rows, verb))
-
-    def _step_rows(
-        self, slot: int, rows: list[int], starts: Starts, broken: list[int], share: int
-    ) -> Iterator[Written]:
-        """Step some rows, and report several at a time if this is worthwhile.
-
-        The caller waits for `share` rows of this worker, if all workers are as fast.
-        """
-        begun = self._group.begin(rows, starts, broken)
-        if begun.failures:
-            yield begun._replace(rows=[])
-        parts, at = self._group.whole(begun.rows), 0
-        while at < len(parts):
-            longest = min(share, _LONGEST_PART_SECONDS / self._pace)
-            most = max(1, longest, _PART_SECONDS / self._pace)
-            left = len(parts) - at
-            count = math.ceil(left / max(1, round(left / most)))  # so that no small rest is left
-            together = parts[at : at + count]
-            chosen = [row for part in together for row in part]
-            began = time.perf_counter()
-            written = self._group.step(slot, chosen)
-            took = time.perf_counter() - began
-            self._pace = max(took / len(together), self._pace / 2, _LEAST_PACE)
-            at += count
-            yield written
 
     def _unpack(self, op: Op, data: bytes) -> Any:
         """Return the arguments of a command, after writing the actions that came with it."""

@@ -1,20 +1,19 @@
-"""How many rows a worker reports together."""
+"""RowStream: how many rows a worker reports together."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from vecspaces.vector.backends import row_stream
 from vecspaces.vector.backends.backend import pack_part
-from vecspaces.vector.backends.process import worker as module
-from vecspaces.vector.backends.process.worker import Worker
-from vecspaces.vector.exchange.messages import Written
+from vecspaces.vector.backends.row_stream import RowStream
+from vecspaces.vector.exchange.messages import StepRows, Written
 
 
 class Clock:
-    """What stands in the place of `time` in the worker's module."""
+    """What stands in the place of `time` in the module."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -44,20 +43,15 @@ class Group:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(row_stream, "time", clock)
     return clock
 
 
-def steps(worker: Worker, share: int, count: int = 8) -> list[int]:
+def steps(stream: RowStream, share: int, count: int = 8) -> list[int]:
     """Step the first rows; return how many were reported at a time."""
-    parts: Any = list(worker._step_rows(0, list(range(count)), {}, [], share))
+    parts: Any = list(stream.step(0, StepRows(range(count), {}, [], share)))
     assert [row for part in parts for row in part] == list(range(count))
     return [len(part) for part in parts]
-
-
-def make(group: Any) -> Worker:
-    nothing: Any = SimpleNamespace(index=0)
-    return Worker(nothing, group, nothing)
 
 
 @pytest.mark.parametrize(
@@ -79,21 +73,21 @@ def make(group: Any) -> Worker:
 def test_rows_are_reported_together_where_they_are_cheap_or_wanted_at_once(
     clock: Clock, seconds: float, share: int, width: int, parts: list[int]
 ) -> None:
-    worker = make(Group(clock, dict.fromkeys(range(8), seconds), width))
-    assert steps(worker, share)[0] == width  # the first row is reported by itself
+    stream = RowStream(cast("Any", Group(clock, dict.fromkeys(range(8), seconds), width)))
+    assert steps(stream, share)[0] == width  # the first row is reported by itself
     for _ in range(2000):  # a clock that stands still leaves no division by zero
-        found = steps(worker, share)
+        found = steps(stream, share)
     assert found == parts
 
 
 def test_a_slow_row_makes_the_next_reports_smaller(clock: Clock) -> None:
     group = Group(clock, dict.fromkeys(range(8), 1e-3))
-    worker = make(group)
+    stream = RowStream(cast("Any", group))
     for _ in range(9):
-        steps(worker, 8)
+        steps(stream, 8)
     group.seconds[2] = 1.0
     for _ in range(9):
-        found = steps(worker, 8)
+        found = steps(stream, 8)
     # Others wait for it at most once, and those that follow it are not held back.
     assert found[-5:] == [1] * 5
 

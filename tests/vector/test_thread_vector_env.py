@@ -1,0 +1,298 @@
+"""ThreadVectorEnv: one thread per environment, threads that never return, and what they share."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import select
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.envs.faulty import UnpicklableError
+from tests.vector.bounds import settled, wait_until_running, within
+from vecspaces.env import Env
+from vecspaces.errors import (
+    ClosedEnvironmentError,
+    ResetNeededError,
+    SlowEnvironmentWarning,
+    StepTimeoutError,
+    WorkerError,
+)
+from vecspaces.spaces import Box, Discrete
+from vecspaces.vector import ThreadVectorEnv
+from vecspaces.vector.exchange.failures import Failure
+
+HANG, RAISE, EXIT = 1, 2, 3
+
+
+class Gate:
+    """What environments wait for, until the end of a test."""
+
+    def __init__(self) -> None:
+        self.opens = threading.Event()
+        self.events: list[tuple[str, int]] = []
+
+    def wait_at_the_gate(self) -> None:
+        self.opens.wait()
+
+
+class Told(Env[Any, Any]):
+    """Does what its action says; notes the thread of each call in `threads`."""
+
+    observation_space = Box(-np.inf, np.inf, (2,))
+    action_space = Discrete(4)
+
+    def __init__(self, number: int, gate: Gate, hangs: Callable[[int], bool] = lambda _: False):
+        self.number, self.gate, self.steps = number, gate, 0
+        self.threads = {threading.get_ident()}
+        gate.events.append(("build", number))
+        if hangs(number):
+            gate.wait_at_the_gate()
+
+    def _note(self) -> Any:
+        self.threads.add(threading.get_ident())
+        return np.array([self.number, self.steps], np.float32)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._note(), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if action == HANG:
+            self.gate.wait_at_the_gate()
+        if action == RAISE:
+            raise UnpicklableError("the gripper is locked")
+        if action == EXIT:
+            raise SystemExit(7)
+        return self._note(), float(self.steps), False, False, {"env": self}
+
+    def poke(self) -> Gate:
+        self._note()
+        return self.gate
+
+    def render(self) -> Any:
+        return self._note()
+
+    def close(self) -> None:
+        self._note()
+        self.gate.events.append(("close", self.number))
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """A gate that opens at the end, after which all threads end."""
+    gate, before = Gate(), set(threading.enumerate())
+    yield gate
+    gate.opens.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(30)
+
+
+def make(gate: Gate, count: int = 3, **arguments: Any) -> ThreadVectorEnv[Any, Any]:
+    return ThreadVectorEnv([partial(Told, number, gate) for number in range(count)], **arguments)
+
+
+@pytest.mark.parametrize(("workers", "count"), [(None, 3), (2, 2), (1, 1)])
+def test_all_calls_of_an_environment_are_in_its_thread(
+    workers: int | None, count: int, gate: Gate
+) -> None:
+    with make(gate, num_workers=workers) as envs:
+        envs.reset(seed=0)
+        kept = envs.step(np.zeros(3, int))[4]["env"]
+        assert envs.call("poke") == (gate,) * 3
+        envs.render()
+        threads = envs.get_attr("threads")
+        assert all(len(idents) == 1 for idents in threads)
+        assert len(set.union(*threads)) == envs.num_workers == count
+        assert threading.get_ident() not in set.union(*threads)
+    assert all(env.threads is idents for env, idents in zip(kept, threads, strict=True))
+    assert all(len(idents) == 1 for idents in threads)
+    assert sorted(gate.events) == [(what, row) for what in ("build", "close") for row in range(3)]
+
+
+def test_restart_abandons_a_thread_which_writes_nothing_late(gate: Gate) -> None:
+    with make(gate, step_timeout=0.2, copy=False) as envs:
+        envs.reset(seed=0)
+        envs.recv(3)
+        envs.send([HANG], [1])
+        with pytest.raises(StepTimeoutError, match="environment 1 ") as caught:
+            envs.recv(1)
+        assert caught.value.stack is not None and "wait_at_the_gate" in caught.value.stack
+        assert envs.restart([1], terminate=True).tolist() == [1]
+        envs.send_reset([1], seed=[5])
+        assert envs.recv(1).observations.tolist() == [[1, 0]]
+        envs.step(np.zeros(3, int))
+        observations, *_ = envs.step(np.zeros(3, int))
+        late = threading.active_count()
+        gate.opens.set()
+        assert settled(lambda: ("close", 1) in gate.events, True)
+        assert settled(threading.active_count, late - 1) == late - 1
+        assert observations.tolist() == [[0, 2], [1, 2], [2, 2]]
+        assert envs.recv(timeout=0, at_least=0).env_ids.tolist() == []
+        assert envs.step(np.zeros(3, int))[1].tolist() == [3, 3, 3]
+
+
+def test_close_names_environments_whose_threads_never_return(gate: Gate) -> None:
+    envs = make(gate, num_workers=2)
+    envs.reset(seed=0)
+    envs.step_async([0, 0, HANG])
+    wait_until_running(envs, 2)
+    with within(5.0), pytest.warns(RuntimeWarning, match="environments 1, 2 did not close"):
+        envs.close(timeout=0.1)
+    assert ("close", 0) in gate.events and ("close", 2) not in gate.events
+    gate.opens.set()
+    assert settled(lambda: ("close", 2) in gate.events, True)
+
+
+def test_close_of_idle_threads_waits_for_them_alone(gate: Gate) -> None:
+    envs = make(gate)
+    before = threading.active_count()
+    envs.close()
+    assert threading.active_count() == before - 3
+    with pytest.raises(ClosedEnvironmentError):
+        envs.reset()
+
+
+def test_start_timeout_names_a_constructor_that_hangs(gate: Gate) -> None:
+    env_fns = [partial(Told, number, gate, (1).__eq__) for number in range(3)]
+    with (
+        within(5.0),
+        pytest.raises(StepTimeoutError, match=r"environment 1 .*being built") as error,
+    ):
+        ThreadVectorEnv(env_fns, start_timeout=0.2)
+    assert error.value.env_ids == (1,)
+    assert error.value.stack is not None and "wait_at_the_gate" in error.value.stack
+    closed = [("close", 0), ("close", 2)]
+    assert settled(lambda: sorted(gate.events)[3:], closed) == closed
+    gate.opens.set()
+    assert settled(lambda: ("close", 1) in gate.events, True)
+
+
+def test_a_slow_warning_has_the_stack_of_the_thread(gate: Gate) -> None:
+    with make(gate, slow_warning=0.1) as envs:
+        envs.reset(seed=0)
+        envs.step_async([0, HANG, 0])
+        slow = pytest.warns(SlowEnvironmentWarning, match=r"(?s)step of environment 1 .*in wait_at")
+        with slow, pytest.raises(StepTimeoutError):
+            envs.step_wait(timeout=0.5)
+        gate.opens.set()
+        assert envs.step_wait()[1].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("action", [RAISE, EXIT])
+def test_an_error_keeps_its_type_and_a_reset_builds_again(action: int, gate: Gate) -> None:
+    with make(gate, num_workers=2) as envs:
+        envs.reset(seed=0)
+        kind, text = {RAISE: (UnpicklableError, "locked"), EXIT: (WorkerError, "SystemExit: 7")}[
+            action
+        ]
+        with pytest.raises(kind, match=text) as caught:
+            envs.step([0, action, 0])
+        if action == RAISE:
+            assert isinstance(caught.value.__cause__, Failure)
+            assert caught.value.__cause__.env_ids == (1,)
+        with pytest.raises(ResetNeededError):
+            envs.step([0, 0, 0])
+        envs.reset(seed=0)
+        assert envs.step([0, 0, 0])[1].tolist() == [1, 1, 1]
+
+
+def test_close_from_another_thread_ends_a_wait(gate: Gate) -> None:
+    envs = make(gate)
+    envs.reset(seed=0)
+    envs.recv(3)
+    envs.send([HANG], [0])
+    closer = threading.Timer(0.1, lambda: envs.close(timeout=0.1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        closer.start()
+        with within(5.0), pytest.raises(ClosedEnvironmentError):
+            envs.recv(1)
+        closer.join()
+    envs.close()
+
+
+def test_a_signal_handler_may_close_and_ctrl_c_leaves_the_wait_repeatable(gate: Gate) -> None:
+    envs = make(gate, count=2)
+    envs.reset(seed=0)
+    main = threading.main_thread().ident
+    assert main is not None
+    envs.step_async([HANG, 0])
+    interrupt = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        envs.step_wait()
+    assert "environment 0" in caught.value.__notes__[0]
+    gate.opens.set()
+    assert envs.step_wait()[1].tolist() == [1, 1]
+    gate.opens.clear()
+    envs.step_async([HANG, 0])
+    before = signal.signal(signal.SIGUSR1, lambda *_: (gate.opens.set(), envs.close())[1])
+    try:
+        threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGUSR1)).start()
+        with within(5.0), pytest.raises(ClosedEnvironmentError, match="during step"):
+            envs.step_wait()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_fileno_is_readable_while_recv_would_return(gate: Gate) -> None:
+    def readable(timeout: float) -> bool:
+        return bool(select.select([envs.fileno()], [], [], timeout)[0])
+
+    with make(gate, count=2) as envs:
+        envs.reset(seed=0)
+        assert readable(0) and len(envs.recv(2).env_ids) == 2 and not readable(0)
+        envs.send([0, HANG])
+        assert readable(30) and envs.recv(timeout=0, at_least=0).env_ids.tolist() == [0]
+        assert not readable(0)
+        gate.opens.set()
+        assert readable(30) and envs.recv(timeout=0, at_least=0).env_ids.tolist() == [1]
+
+
+def test_it_is_neither_copied_nor_pickled_nor_used_in_a_forked_process(gate: Gate) -> None:
+    with make(gate) as envs:
+        envs.reset(seed=0)
+        for refused in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="threads of the caller's process"):
+                refused(envs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
+            child = os.fork()
+        if child == 0:
+            try:
+                envs.step(np.zeros(3, int))
+            except ClosedEnvironmentError:
+                envs.close()
+                os._exit(3)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        assert envs.step(np.zeros(3, int))[1].tolist() == [1, 1, 1]
+
+
+def test_threads_of_a_vector_env_that_was_dropped_end(gate: Gate) -> None:
+    before = threading.active_count()
+    envs = make(gate)
+    with pytest.warns(ResourceWarning, match="a ThreadVectorEnv was dropped without close"):
+        del envs
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [({"num_workers": 4}, "num_workers=4 is more than the 3"), ({"num_workers": 0}, "at least 1")],
+)
+def test_num_workers_is_checked(arguments: dict[str, Any], text: str, gate: Gate) -> None:
+    with pytest.raises(ValueError, match=text):
+        make(gate, **arguments)
+    assert gate.events == []

@@ -1,0 +1,47 @@
+"""RowStream: steps some rows of a group, and reports several at a time if this is worthwhile."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+from vecspaces.vector.exchange.messages import StepRows, Written
+from vecspaces.vector.group.env_group import EnvGroup
+
+# A report takes worker and caller about 100 us together, so results of cheap environments are sent
+# together; those of slower ones only if the caller waits for several rows at once.
+_PART_SECONDS, _LONGEST_PART_SECONDS = 100e-6, 5e-3
+_LEAST_PACE = 1e-7  # a clock may be constant for some time
+
+
+class RowStream:
+    """The steps of single rows of a bound group."""
+
+    def __init__(self, group: EnvGroup) -> None:
+        self._group = group
+        # The seconds of a recent step of one environment, at least half of the longest.
+        self._pace = _LONGEST_PART_SECONDS
+
+    def step(self, slot: int, payload: StepRows) -> Iterator[Written]:
+        """Step rows; yield what each report has.
+
+        The caller waits for `share` rows of this worker, if all workers are as fast.
+        """
+        begun = self._group.begin(payload.rows, payload.starts, payload.broken)
+        if begun.failures:
+            yield begun._replace(rows=[])
+        parts, at = self._group.whole(begun.rows), 0
+        while at < len(parts):
+            longest = min(payload.share, _LONGEST_PART_SECONDS / self._pace)
+            most = max(1, longest, _PART_SECONDS / self._pace)
+            left = len(parts) - at
+            count = math.ceil(left / max(1, round(left / most)))  # so that no small rest is left
+            together = parts[at : at + count]
+            chosen = [row for part in together for row in part]
+            began = time.perf_counter()
+            written = self._group.step(slot, chosen)
+            took = time.perf_counter() - began
+            self._pace = max(took / len(together), self._pace / 2, _LEAST_PACE)
+            at += count
+            yield written
