@@ -7,6 +7,7 @@ import ctypes
 import gc
 import importlib.util
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -620,6 +621,12 @@ async def test_a_step_that_takes_too_long_costs_its_worker(tmp_path: Path) -> No
         await until(lambda: pool.free == 4)
         assert (pool.stats().timeouts, pool.stats().restarts) == (2, (1, 0, 1))
     assert [(tmp_path / f"builds{number}").stat().st_size for number in range(4)] == [2, 1, 2, 2]
+
+
+@in_loop
+async def test_step_timeout_may_be_infinite(tmp_path: Path) -> None:
+    async with Pool(tools(tmp_path, 1), step_timeout=math.inf) as pool:
+        assert (await first_step(pool)).tolist() == [1, 1, 1]
 
 
 def test_a_slow_environment_is_warned_of_once(tmp_path: Path) -> None:

@@ -170,6 +170,7 @@ class Pool:
         # How often to look for a late or slow row after it was sent a command: a part of its limit.
         limit = limits.get("step_timeout") or limits.get("start_timeout") or 300.0
         slow = limits.get("slow_warning", 60.0) or math.inf
+        limit = min(limit, 1e6)  # infinity is allowed
         self._period = limit / max(1, math.ceil(_LOOKS * limit / slow)) + _LATE_SECONDS
         self._max_restarts = limits.get("max_restarts", 3)
         self._window = limits.get("restart_window", 60.0)
