@@ -29,7 +29,6 @@ class Learner:
     """Steps the environments of one shard, and computes gradients of the policy there."""
 
     def __init__(self, shard: int, nodes: int, num_envs: int, processes: int) -> None:
-        mode = {"autoreset_mode": "SameStep"}
         # One actor per node, whose environments have processes of their own.
         make_node = partial(
             make_vec,
@@ -37,13 +36,13 @@ class Learner:
             num_envs // nodes,
             num_workers=processes,
             context="forkserver",
-            **mode,
+            autoreset_mode="SameStep",
         )
         self.envs = RayVectorEnv(
             [make_node] * nodes,
             num_workers=nodes,
             resources_per_worker={"num_cpus": processes, f"shard{shard}": 0.9},
-            **mode,
+            autoreset_mode="SameStep",
         )
         self.observations, _ = self.envs.reset(seed=shard * num_envs)
         self.rng = np.random.default_rng(shard)
