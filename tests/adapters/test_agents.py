@@ -24,7 +24,7 @@ from vecspaces.errors import (
     InvalidRewardError,
     ResetNeededError,
 )
-from vecspaces.vector import AutoresetMode, SyncVectorEnv, infos_as_list
+from vecspaces.vector import AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import NormalizeObservation
 
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
@@ -167,84 +167,6 @@ def test_a_fault_in_a_plain_step(how: str, kind: Any, where: str) -> None:
 # ---------------------------------------------------------------------- streams and parts
 
 
-def actions_at(turn: int, rows: Any) -> Any:
-    """Actions that differ from row to row, environment to environment, and step to step."""
-    return (rows + rows // 3 + turn * (1 + rows % 2)) % 3
-
-
-def by_row(envs: Any, parts: Any) -> list[Any]:
-    """Return what each row showed, of results of some rows each."""
-    shown = {}
-    for rows, (observations, *arrays, infos) in parts:
-        singles = infos_as_list(infos, len(rows))
-        for place, number in enumerate(rows.tolist()):
-            shown[number] = copy.deepcopy(
-                [observations[place], *(array[place] for array in arrays), singles[place]]
-            )
-    return [shown[number] for number in range(envs.num_envs)]
-
-
-def pick(infos: Any, rows: Any) -> Any:
-    """Return the infos of some rows."""
-    return {
-        key: pick(value, rows) if isinstance(value, dict) else value[rows].copy()
-        for key, value in infos.items()
-    }
-
-
-class Parts:
-    """Environments in any order, whose rows are in any order, and sometimes all at once."""
-
-    def play(self, envs: Any, steps: int) -> list[list[Any]]:
-        self.turn, self.rng = 0, np.random.default_rng(2)
-        shown = [by_row(envs, [(np.arange(envs.num_envs), envs.reset(seed=3))])]
-        return shown + [by_row(envs, self.step(envs)) for _ in range(steps)]
-
-    def step(self, envs: Any) -> Any:
-        self.turn += 1
-        every = np.arange(envs.num_envs)
-        if self.turn % 3 == 0:  # plain steps of all lie between those of some
-            return [(every, envs.step(actions_at(self.turn, every)))]
-        some = np.isin(every // 3, self.rng.permutation(len(every) // 3)[: self.turn % 3])
-        parts = [self.rng.permutation(every[each]) for each in (some, ~some)]
-        return self.take(envs, parts)
-
-    def take(self, envs: Any, parts: Any) -> Any:
-        return [(ids, envs.step(actions_at(self.turn, ids), env_ids=ids)) for ids in parts]
-
-
-class StreamedParts(Parts):
-    """The same, sent, and received environment by environment as they are ready."""
-
-    def take(self, envs: Any, parts: Any) -> Any:
-        for ids in parts:
-            envs.send(actions_at(self.turn, ids), ids)
-        received = [envs.recv(3) for _ in range(envs.num_envs // 3)]
-        assert all(len(set(each.env_ids // 3)) == 1 for each in received)
-        return [(each.env_ids, each[:5]) for each in received]
-
-
-class Whole(Parts):
-    """All environments at once."""
-
-    def take(self, envs: Any, parts: Any) -> Any:
-        every = np.arange(envs.num_envs)
-        return [(every, envs.step(actions_at(self.turn, every)))]
-
-
-@diagonal(column=[Parts, StreamedParts], mode=[NEXT, SAME], backend=BACKENDS)
-def test_parts_equal_steps_of_all(column: Any, mode: AutoresetMode, backend: Any) -> None:
-    arguments: Any = {"agents": "rows", "autoreset_mode": mode}
-    with (
-        make_vec(Steady, 3, **arguments, **backend) as envs,
-        make_vec(Steady, 3, **arguments, backend="sync") as reference,
-    ):
-        shown, expected = (
-            each.play(of, steps=40) for each, of in ((column(), envs), (Whole(), reference))
-        )
-        np.testing.assert_equal(shown, expected)
-
-
 def test_disabled_refuses_steps_after_the_end_and_parts_of_an_environment() -> None:
     with make_vec(Steady, 2, agents="rows", autoreset_mode=DISABLED, backend="sync") as envs:
         _, infos = envs.reset(seed=3)
@@ -364,40 +286,6 @@ def test_normalised_rows_that_report_no_agents_are_not_zero(members: Any) -> Non
 # ---------------------------------------------------------------------- rollouts, restarts
 
 
-@diagonal(case=[("rows", MASKED, 6), ("rows", Steady, 4), ("dict", MASKED, 5)], backend=BACKENDS)
-def test_a_rollout_holds_what_was_shown(case: Any, backend: Any) -> None:
-    """The first slot of a rollout is the last one of the former: it may hold other infos."""
-    layout, make, buffers = case
-    arguments: Any = {"agents": layout, "buffers": buffers, "copy": False, **backend}
-    with make_vec(make, 2, state=True, **arguments) as envs:
-        observations, infos = envs.reset(seed=1)
-        shown = [copy.deepcopy({"observations": observations, "infos": infos})]
-        for _ in range(5):
-            taken = []
-            for _ in range(buffers - 1):
-                observations, *result, infos = envs.step(envs.action_space.sample())
-                shown.append(copy.deepcopy({"observations": observations, "infos": infos}))
-                taken.append(copy.deepcopy(result))
-            rollout, shown = envs.rollout_view(), shown[-buffers:]
-            found: Any = [rollout.rewards, rollout.terminations, rollout.truncations]
-            np.testing.assert_equal(found, list(map(np.array, zip(*taken, strict=True))))
-            held = {"observations": rollout.observations, "infos": rollout.infos}
-            for turn, expected in enumerate(shown):
-                assert_shown(pick(held, turn), expected)
-
-
-def assert_shown(found: Any, expected: Any) -> None:
-    """Compare what a rollout holds, declared infos alone, with what a step has shown."""
-    if not isinstance(found, dict):
-        np.testing.assert_array_equal(found, expected)
-        return
-    for key, value in found.items():
-        if key in expected:
-            assert_shown(value, expected[key])
-        else:
-            assert not np.any(value)
-
-
 @diagonal(mode=MODES, streams=[False, True])
 def test_a_restart_ends_agents_that_were_alive(
     tmp_path: Path, mode: AutoresetMode, streams: bool
@@ -476,26 +364,6 @@ def test_a_restart_of_dicts_while_some_are_dead(
         else:
             shown, *_, infos = envs.step(nothing)
         assert infos["agents"]["alive"]["blue_0"][0] and shown["blue_0"][0, 1] == 0
-
-
-def test_plain_steps_go_on_after_a_restart(tmp_path: Path) -> None:
-    order = tmp_path / "die"
-    mortal = partial(Changed, Steady, partial(die, order))
-    with make_vec([mortal, mortal, Steady], agents="rows", num_workers=2,
-                  on_worker_death="restart") as envs:  # fmt: skip
-        envs.reset(seed=1)
-        for _ in range(3):
-            envs.step(np.zeros(9, int))
-        order.touch()
-        *_, truncations, infos = envs.step(np.zeros(9, int))
-        lost = infos["episode_over"]
-        # Of one worker, or of both if they read the file at once.
-        assert truncations[lost].all() and lost.sum() >= 3 and not infos["alive"][lost].any()
-        observations, *_, infos = envs.step(np.zeros(9, int))
-        assert (observations[lost, 1] == 0).all() and infos["alive"][lost].all()
-        for time in range(1, 4):
-            observations = envs.step(np.zeros(9, int))[0]
-            assert (observations[lost, 1] == time).all()
 
 
 def test_agents_that_a_reset_brings_back_are_validated_without_an_info_space() -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
-from tests.compare import assert_identical
 from tests.contract.comparing import Part
 from tests.envs import Ledger, Sampler, Unlike, ledger_vector, ledgers
 from vecspaces import spaces
 from vecspaces.errors import InvalidActionError, NoAsyncCallError
-from vecspaces.vector import AutoresetMode
 
 _TWO = spaces.Discrete(2)
 _SINGLE = Ledger.observation_space
@@ -68,24 +65,6 @@ class CallerContract(Part):
     """What the caller's side takes and refuses."""
 
     # ------------------------------------------------------------------ what it takes
-
-    def test_the_autoreset_mode_may_be_a_text_or_gymnasiums(self) -> None:
-        ours = AutoresetMode.SAME_STEP
-        for mode in (ours, "SameStep", gymnasium.vector.AutoresetMode.SAME_STEP):
-            with self.make(ledgers(2), autoreset_mode=mode) as envs:
-                assert envs.autoreset_mode is envs.metadata["autoreset_mode"] is ours
-
-    def test_actions_of_the_same_kind_are_cast_and_not_kept(self) -> None:
-        space = spaces.Box(-1, 1, (2,), np.float32)
-        with self.begun([partial(Sampler, space, space)] * 2) as envs:
-            for dtype in (np.float64, np.float32):
-                actions = np.full((2, 2), 0.1, dtype)
-                envs.step_async(actions)
-                actions[:] = 0
-                envs.step_wait()
-                assert_identical(envs.get_attr("action"), (np.full(2, 0.1, np.float32),) * 2)
-            envs.step([[0.25, 0.5], [1, 0]])
-            assert_identical(envs.get_attr("action")[1], np.array([1, 0], np.float32))
 
     def test_different_takes_other_bounds_and_a_pair_gives_the_spaces_themselves(self) -> None:
         boxes = [spaces.Box(0, high, (5,), np.int64) for high in (8, 9)]

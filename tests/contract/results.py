@@ -79,14 +79,6 @@ class ResultsContract(Part):
                 for expected in ([[True, False], [False] * 2], [[False] * 2, [True, False]]):
                     assert [array.tolist() for array in envs.step([0, 0])[2:4]] == expected
 
-    def test_observations_of_the_same_kind_are_cast(self) -> None:
-        small, real = spaces.Box(0, 255, (2,), np.uint8), spaces.Box(0, 1, (2,), np.float32)
-        with self.make([partial(observing, small, np.array([3, 255]), [7, 8])] * 2) as envs:
-            assert_identical(envs.reset()[0][1], np.array([3, 255], np.uint8))
-            assert_identical(envs.step([0, 0])[0][1], np.array([7, 8], np.uint8))
-        with self.make([partial(observing, real, np.array([0.1, 1], np.float64))]) as envs:
-            assert_identical(envs.reset()[0][0], np.array([0.1, 1], np.float32))
-
     @pytest.mark.parametrize(
         ("env_fn", "count", "error", "text"), INVALID, ids=["reward", "info", "observation"]
     )

@@ -13,18 +13,13 @@ from typing import Any
 import pytest
 
 from tests.contract import (
-    ALL_SPACES,
     RulesContract,
     VectorEnvContract,
     WorkersContract,
-    assert_same_run,
 )
 from tests.contract import workers as contract_of_workers
-from tests.crosses import diagonal
-from tests.envs import Sampler
 from tests.envs.faulty import FAULTS, arm, disarmed
-from vecspaces import spaces
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, ThreadVectorEnv
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, ThreadVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()
 FASTEST = "fork" if "fork" in METHODS else "spawn"
@@ -154,16 +149,3 @@ class TestSpawn(Workers, VectorEnvContract):
 class TestForkserver(Workers, VectorEnvContract):
     workers = 99
     arguments = {"context": "forkserver", "shared_memory": False}  # noqa: RUF012
-
-
-@diagonal(capacity=[0, 24, 100_000], mode=AutoresetMode)
-def test_what_exceeds_the_capacity_goes_over_the_pipe(capacity: int, mode: AutoresetMode) -> None:
-    space = spaces.Dict(graph=ALL_SPACES["Graph"], steps=ALL_SPACES["Sequence"])
-    env_fns = [partial(Sampler, space, space)] * 4
-    with (
-        AsyncVectorEnv(
-            env_fns, num_workers=2, variable_capacity=capacity, autoreset_mode=mode, buffers=2
-        ) as envs,
-        SyncVectorEnv(env_fns, autoreset_mode=mode) as reference,
-    ):
-        assert_same_run(envs, reference, steps=15)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,9 @@ import numpy as np
 import pytest
 
 import vecspaces
-from tests.envs import Ledger
 from tests.interrupts import Counting
 from vecspaces import Env, make_vec, spaces
 from vecspaces.errors import StepTimeoutError
-from vecspaces.vector import AsyncVectorEnv
 
 PACKAGE = Path(vecspaces.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "reliability.md").read_text(encoding="utf-8")
@@ -70,34 +67,6 @@ def test_the_bound_of_all_steps_is_logged_and_that_of_one_wait_is_not(
             envs.step_wait()
         text = "step did not end within 30 s: environment 0 still busy"
         assert logged(caplog) == [("WARNING", text)]
-        envs.close(terminate=True)
-
-
-class Slow(Ledger):
-    """Is built quickly once, and slowly from then on."""
-
-    def __init__(self, built: Path) -> None:
-        super().__init__()
-        if built.exists():
-            built.with_name("again").touch()
-            time.sleep(60)
-        built.touch()
-
-
-def test_a_worker_that_is_not_built_again_in_time_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, hurry: Any
-) -> None:
-    options: Any = {"on_worker_death": "restart", "start_timeout": 30.0}
-    env_fns = [partial(Slow, tmp_path / "built")]
-    with AsyncVectorEnv(env_fns, num_workers=1, context="fork", **options) as envs:
-        envs.reset(seed=0)
-        envs.processes[0].kill()
-        hurry((tmp_path / "again").exists, 0)
-        with pytest.raises(StepTimeoutError):
-            envs.step([0])
-        (_, restarted), late = logged(caplog)
-        assert restarted.endswith("0 of 1") or "restarts left" in restarted
-        assert late == ("WARNING", "environment 0: not built again within start_timeout")
         envs.close(terminate=True)
 
 

@@ -99,22 +99,6 @@ def test_wrong_arguments_reach_nobody() -> None:
         assert envs.get_attr("time") == (0, 0, 0)
 
 
-def test_an_environment_is_sent_one_action_at_a_time(tmp_path: Any) -> None:
-    gate = tmp_path / "gate"
-    with AsyncVectorEnv([partial(Gated, gate, i) for i in range(2)], num_workers=2) as envs:
-        envs.reset(seed=0)
-        envs.recv()
-        envs.send([4], [0])
-        envs.send_reset([1])  # it waits for none that is busy
-        assert envs.recv(1, timeout=10).env_ids.tolist() == [1]
-        for send in (partial(envs.send, [1, 1]), partial(envs.send_reset, [0])):
-            with pytest.raises(AlreadyPendingCallError, match="environment 0 is not there yet: re"):
-                send()
-        gate.touch()
-        envs.send([2], [1])
-        assert sorted(envs.recv(timeout=10).observations[:, 3].tolist()) == [2, 4]
-
-
 # ---------------------------------------------------------------------- rows that fail
 
 BACKENDS: dict[str, Any] = {

@@ -362,20 +362,6 @@ def test_ctrl_c_says_what_was_waited_for(wait: str) -> None:
         assert "\nenvironment 3 (last seed 8" in note
 
 
-def test_ctrl_c_while_environments_are_built_says_which(tmp_path: Path) -> None:
-    sign = tmp_path / "sign"
-
-    def sleep() -> None:
-        sign.touch()
-        sleep_in_python()
-
-    with pytest.raises(KeyboardInterrupt) as caught, interrupted_when(sign.exists):
-        AsyncVectorEnv([Stuck, partial(Stuck, "build", sleep)], num_workers=1, context="fork")
-    (note,) = caught.value.__notes__
-    assert "environment 1 (being built):\n" in note
-    check(note[note.index("  File") :], "__init__", "act", "sleep", "sleep_in_python")
-
-
 # ---------------------------------------------------------------------- slow environments
 
 SLOW = 0.1

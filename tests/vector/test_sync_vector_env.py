@@ -10,7 +10,6 @@ import pickle
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -18,7 +17,6 @@ from tests.compare import assert_identical
 from tests.contract import assert_same_step
 from tests.envs import Ledger, Sampler, ledgers
 from vecspaces import spaces
-from vecspaces.adapters import gymnasium as adapter
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
@@ -61,20 +59,6 @@ def test_both_live_apart(copied: Any) -> None:
         with copied(envs) as twin:
             twin.step([1, 2])
             assert twin.stats().steps.tolist() == [3, 3]
-
-
-def test_gymnasiums_environments_are_copied_as_gymnasium_copies_them(copied: Any) -> None:
-    env_fns = [partial(gymnasium.make, "CartPole-v1")] * 2
-    theirs = gymnasium.vector.SyncVectorEnv(env_fns)
-    with adapter.SyncVectorEnv(env_fns) as envs:
-        runs = []
-        for vector_env in (envs, theirs):
-            vector_env.reset(seed=1)
-            twin = copied(vector_env)
-            runs.append([twin.step(np.array([0, 1]))[:4] for _ in range(20)])
-            twin.close()
-    theirs.close()
-    assert_identical(*runs)
 
 
 # ---------------------------------------------------------------------- what is refused

@@ -11,7 +11,7 @@ import pytest
 
 from tests.envs import ledgers
 from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.exchange.deadline import Deadline
 
 LONG = [1e6, 2_147_484, 1e9, 1e300, math.inf, np.float32(1e30)]
@@ -93,12 +93,3 @@ def test_arguments_that_mean_nothing_are_refused(
         found = f"{name} must be more than 0" if value == 0 else name
         with pytest.raises(error, match=found):
             AsyncVectorEnv(ledgers(1), on_worker_death="restart", **{name: value})
-
-
-def test_sync_waits_take_bounds_too() -> None:
-    with SyncVectorEnv(ledgers(2)) as envs:
-        envs.reset_async(seed=0)
-        envs.reset_wait(timeout=0)
-        envs.step_async([1, 1])
-        envs.step_wait(timeout=0)
-        envs.close(timeout=math.inf)

@@ -68,16 +68,6 @@ def test_gymnasiums_vector_env_is_rows_among_others(kind: type, mode: AutoresetM
         assert_same_run(envs, flat, steps=20)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_kinds_of_values_go_through_vector_envs(kind: type) -> None:
-    names = ("Text", "Graph", "OneOf", "Sequence", "Discrete")
-    space = spaces.Tuple([ALL_SPACES[name] for name in names])
-    single = partial(Sampler, space, space)
-    ours = [partial(SyncVectorEnv, [single] * 2), partial(SyncVectorEnv, [single])]
-    with make(kind, ours) as envs, SyncVectorEnv([single] * 3) as flat:
-        assert_same_run(envs, flat)
-
-
 def test_an_async_vector_env_in_a_worker() -> None:
     inner = partial(AsyncVectorEnv, ledgers(4), num_workers=2)
     with (

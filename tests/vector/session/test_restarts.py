@@ -5,6 +5,7 @@ What a restarted row shows is in `WorkersContract`, which test_contract.py runs.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -204,7 +205,7 @@ class Doomed:
 
 @pytest.mark.parametrize("deed", ["exception", "hang"])
 def test_an_env_fn_that_fails_or_hangs_at_the_restart_is_an_error(
-    deed: str, tmp_path: Path, let_hang: Any
+    deed: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, let_hang: Any
 ) -> None:
     last = Factory(3, Fault(deed, "build", tmp_path / "trigger"))
     env_fns = [*map(Factory, range(3)), last]
@@ -217,6 +218,8 @@ def test_an_env_fn_that_fails_or_hangs_at_the_restart_is_an_error(
         if isinstance(caught.value, StepTimeoutError):
             assert "not built again within start_timeout" in str(caught.value)
             assert caught.value.env_ids == (2, 3)
+            text = "environments 2, 3: not built again within start_timeout"
+            assert caplog.record_tuples[-1] == ("vecspaces", logging.WARNING, text)
         else:
             assert "environment 3 (worker 1) failed in build" in str(caught.value.__cause__)
         with pytest.raises(ResetNeededError):
