@@ -624,6 +624,22 @@ async def test_a_step_that_takes_too_long_costs_its_worker(tmp_path: Path) -> No
 
 
 @in_loop
+async def test_faults_of_environments_in_threads(tmp_path: Path) -> None:
+    make = partial(Pool, tools(tmp_path, 3), backend="thread", step_timeout=overrun(0.3))
+    async with make() as pool:
+        async with pool.acquire() as late, pool.acquire() as failing, pool.acquire() as other:
+            await asyncio.gather(late.reset(), failing.reset(), other.reset())
+            steps = late.step(Tool.WAIT), failing.step(Tool.FAIL), other.step(Tool.OK)
+            errors = await asyncio.gather(*steps, return_exceptions=True)
+            assert [type(error) for error in errors] == [StepTimeoutError, KeyError, tuple]
+            assert (await failing.reset())[0].tolist() == [2, 1, 0]
+            assert (await other.step(Tool.OK))[0].tolist() == [1, 1, 2]
+            (tmp_path / "gate0").touch()
+        await until(lambda: pool.free == 3)
+        assert pool.stats().restarts == (1, 0, 0)
+
+
+@in_loop
 async def test_step_timeout_may_be_infinite(tmp_path: Path) -> None:
     async with Pool(tools(tmp_path, 1), step_timeout=math.inf) as pool:
         assert (await first_step(pool)).tolist() == [1, 1, 1]
