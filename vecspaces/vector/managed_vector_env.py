@@ -429,6 +429,7 @@ class ManagedVectorEnv(
         self,
         env_ids: Sequence[int] | npt.NDArray[Any] | None,
         name: str | Callable[..., Any],
+        /,
         *args: Any,
         **kwargs: Any,
     ) -> None:
