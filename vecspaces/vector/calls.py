@@ -72,7 +72,8 @@ class Calls:
             raise ValueError("stats() needs a vector env that was made with stats=True")
         if not (engine.replies.pending or engine.rows.having(LOST)):
             engine.check("call", "stats")
-            self._run("stats", Op.STATS, engine.everyone)
+            workers = engine.everyone.keys() - engine.supervisor.unusable
+            self._run("stats", Op.STATS, dict.fromkeys(sorted(workers)))
         counters = backend.buffers.counters
         assert counters is not None
         restarts = np.array(engine.supervisor.restarts, np.int64)

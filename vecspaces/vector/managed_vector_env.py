@@ -460,7 +460,7 @@ class ManagedVectorEnv(
         check_called(name)
         self._engine.check("call", "send_call")
         rows = check_env_ids(env_ids, self.num_envs)
-        self._send_recv.check(rows, "call", "send_call")
+        self._send_recv.check(rows, "send_call", "send_call")
         self._engine.send_call(rows, (name, args, kwargs), "send_call")
 
     def recv(

@@ -86,7 +86,7 @@ class SendRecv:
         self._batch_size = batch_size
 
     def check(self, rows: Sequence[int], call: str, name: str) -> None:
-        """Check that rows may be sent an action now ("send"), or a reset ("send_reset")."""
+        """Check that rows may be sent an action, a reset or a call now."""
         check_whole(rows, self._together, name, InvalidActionError)
         self._engine.check_rows(rows, call, name)
 

@@ -52,7 +52,7 @@ class InlineBackend(Backend):
 
     def start(self, worker: int, restart: Restart | None) -> None:
         """Do nothing: the caller's own process cannot be replaced."""
-        self._replies = [Reply(0, Op.BOUND, 0, None)]
+        self._replies = [*self._replies, Reply(0, Op.BOUND, 0, None)]
 
     def issue(self, op: Op, slot: int, number: int, payloads: Mapping[int, Any]) -> None:
         """Execute the command at once, and keep the reply."""

@@ -114,7 +114,7 @@ class Engine:
             self._clock.note(OUTSIDE)
 
     def check_rows(self, rows: Collection[int], call: str, name: str) -> None:
-        """Raise if one of some rows refuses "send", "send_reset" or "call" now."""
+        """Raise if one of some rows refuses a call of `REFUSED_BY_NAMED` now."""
         refused = refusing(call, rows, self.rows)
         if refused:
             raise refuse_rows(name, refused, self.rows)
@@ -152,6 +152,8 @@ class Engine:
         busy = {worker for ticket in replies.tickets.values() for worker in ticket.owing}
         for worker in busy.union(links.unknown):
             self.supervisor.note_end(worker)
+            if links.builds_again:
+                rows.update(links.slices[worker])
         for row in links.interrupted_rows():
             table.outdated.add(row)
         table.lose(rows)
@@ -192,6 +194,7 @@ class Engine:
 
     def issue_call(self, name: str, op: Op, payloads: Mapping[int, Any]) -> None:
         """Send a call, which does not write rows."""
+        self._start_dead(payloads)
         ticket = self._ticket(op, "call", name, payloads, ())
         self._issue(ticket, name)
         self.replies.pending, self.replies.inside = ticket, False
@@ -253,9 +256,7 @@ class Engine:
         if not rows:
             return  # otherwise there would be nothing to receive
         table, wanted = self.rows, self._wanted if wanted is None else wanted
-        for worker in self.supervisor.of_rows(starts):
-            if self.supervisor.states[worker] is WorkerState.DEAD:
-                self._start(worker)
+        self._start_dead(self.supervisor.of_rows(starts))
         share = max(1, wanted // len(self._links.slices))
         payloads = {
             worker: StepRows(
@@ -288,8 +289,9 @@ class Engine:
         """Send a call of some rows, whose results are received as those of steps are."""
         if not rows:
             return
-        parts = self.supervisor.of_rows(rows).items()
-        payloads = {worker: CallRows(call, chosen) for worker, chosen in parts}
+        parts = self.supervisor.of_rows(rows)
+        self._start_dead(parts)
+        payloads = {worker: CallRows(call, chosen) for worker, chosen in parts.items()}
         ticket = self._ticket(Op.CALL, "send", name, payloads, rows)
         ticket.left, ticket.until = len(rows), Deadline(self._settings.step_timeout)
         self.rows.is_new = False
@@ -307,10 +309,14 @@ class Engine:
             if ticket.is_overdue:
                 for worker in ticket.owing:
                     supervisor.note_end(worker)
-        for worker in self.replies.losses:
+        for worker in {*self.replies.losses, *supervisor.hung}:
             supervisor.note_end(worker)
-        for worker, state in enumerate(supervisor.states):
-            if state is WorkerState.DEAD:
+        self._start_dead(self.everyone)
+
+    def _start_dead(self, workers: Iterable[int]) -> None:
+        """Replace those of some workers that are dead, before they are sent a command."""
+        for worker in workers:
+            if self.supervisor.states[worker] is WorkerState.DEAD:
                 self._start(worker)
 
     def _start(self, worker: int) -> None:
@@ -326,22 +332,23 @@ class Engine:
 
         A pending reset, step or call that these workers have not answered fails.
         """
-        replies, table, slices = self.replies, self.rows, self._links.slices
+        replies, slices = self.replies, self._links.slices
         workers = list(self.supervisor.of_rows(rows))
         if not self._links.builds_again:
             renewed = list(rows)
-            table.outdated.update(rows)
         else:
             renewed = [row for worker in workers for row in slices[worker]]
         replies.call, replies.inside = "restart", True
         pending = replies.pending
-        if pending is not None and not pending.owing.isdisjoint(workers):
+        if pending is not None and pending.owing.isdisjoint(workers):
+            pending.renewed = [*pending.renewed, *renewed]
+        elif pending is not None:
             text = Message("{}: restart built {:envs} again: reset first", pending.call, renewed)
             error = ResetNeededError(text)
             replies.failures.append(Failure(renewed, pending.call, error, ""))
-        replies.forget(workers)
+        replies.forget(workers, renewed)
         for row in renewed:
-            table.renew(row)
+            self._renew(row)
         if self._links.builds_again:
             if not terminate:
                 self._retire(workers)
@@ -349,6 +356,12 @@ class Engine:
                 self.supervisor.start(worker)
         replies.inside = False
         return renewed
+
+    def _renew(self, row: int) -> None:
+        """Note that the environment of a row was restarted, or will be by its next reset."""
+        self.rows.renew(row)
+        if not self._links.builds_again:
+            self.rows.outdated.add(row)
 
     def _retire(self, workers: Sequence[int]) -> None:
         """Let workers close their environments; log what goes wrong."""
@@ -391,6 +404,8 @@ class Engine:
             replies.check_open()
         if kind != "call":
             self.ring.current, self.ring.steps = ticket.slot, ticket.steps
+        for row in ticket.renewed:
+            self._renew(row)
         del replies.tickets[ticket.number]
         if self._clock is not None:
             self._clock.note(COMPUTING)
@@ -622,10 +637,8 @@ class Engine:
         if not self._row_deadline().passed:
             return False
         replies, links = self.replies, self._links
-        came, grace = (
-            links.wait(0.0),
-            NEVER,
-        )  # answers may have come while the caller did other things
+        # Answers may have come while the caller did other things.
+        came, grace = links.wait(0.0), NEVER
         while came or (any(map(links.is_answering, replies.owing)) and not grace.passed):
             if came:
                 grace = Deadline(_LATE_GRACE)
@@ -658,6 +671,7 @@ class Engine:
                 error = overdue(verb, seconds, [row], running, advice, *where)
                 log.warning("%s", without_advice(error))
                 table.fail(row, Failure((row,), "step", error, "", worker))
+                self.supervisor.hung.add(worker)
         del replies.tickets[number]
 
     def _overrun(self, limit: float | None, given: float | None) -> None:
@@ -726,7 +740,9 @@ class Engine:
         failures = sorted(replies.failures, key=lambda failure: failure.env_ids[:1])
         replies.inside = True
         pending, states = replies.pending, self.supervisor.states
-        if pending is not None and pending.call == "call" and WorkerState.DEAD not in states:
+        workers = [failure.worker for failure in failures if failure.worker >= 0]
+        is_dead = any(states[worker] is WorkerState.DEAD for worker in workers)
+        if pending is not None and pending.call == "call" and not is_dead:
             # An exception in a method breaks nothing, and late replies of others are dropped.
             del replies.tickets[pending.number]
             replies.pending, replies.failures = None, []

@@ -41,6 +41,7 @@ REFUSED_BY_NAMED: Mapping[str, int] = {
     "send": NEW | BUSY | READY | FAILED,
     "send_reset": BUSY | READY,
     "call": BUSY | FAILED,
+    "send_call": BUSY | READY | FAILED,
 }
 
 

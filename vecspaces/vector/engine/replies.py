@@ -5,7 +5,7 @@ A reply is classified by the number of its ticket; without an open ticket it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,15 +81,19 @@ class Replies:
         self.failures.clear()
         self.pending = None
 
-    def forget(self, workers: Iterable[int]) -> None:
-        """Wait for no reply of some workers, and drop what their rows were sent."""
+    def forget(self, workers: Iterable[int], rows: Collection[int]) -> None:
+        """Wait for no reply of some rows of workers, and drop what these rows were sent."""
         for worker in workers:
             self.losses.pop(worker, None)
             for ticket in list(self.tickets.values()):
                 if worker in ticket.owing:
+                    left = 0
                     if ticket.call == "send":
-                        ticket.left -= len(self._awaited_of(ticket, worker))
-                    ticket.owing.discard(worker)
+                        awaited = self._awaited_of(ticket, worker)
+                        left = len([row for row in awaited if row not in rows])
+                        ticket.left -= len(awaited) - left
+                    if left == 0:
+                        ticket.owing.discard(worker)
                     if ticket.call == "send" and ticket.left == 0:
                         del self.tickets[ticket.number]
 
@@ -129,6 +133,8 @@ class Replies:
             if ticket is not None:
                 self._answer(ticket, worker, payload)
         elif op is _BOUND:
+            if supervisor.states[worker] is not WorkerState.STARTING:
+                return  # too late, or its start was interrupted: a reset replaces it
             supervisor.note_built(worker)
             for late in self.tickets.values():
                 if worker in late.owing and late.until is not NEVER:
@@ -167,6 +173,8 @@ class Replies:
         table, number, ring = self._rows, ticket.number, self._ring
         if infos and table.restarted:
             self._show_known(ring.current, ring.after[ring.current], infos)
+        if self.supervisor.hung:
+            self.supervisor.hung.discard(worker)
         if self.slow.seen:
             self.slow.note_answer(worker)
         # A group in this process reports the environments' own objects.
@@ -240,7 +248,7 @@ class Replies:
     def fail_worker(self, worker: int, failure: Failure) -> None:
         """Note that a worker cannot be used, as a failure of its rows or of the wait."""
         self.supervisor.note_end(worker)
-        self.forget([worker])
+        self.forget([worker], self._links.slices[worker])
         if self.by_row and self.pending is None:
             for row in self._links.slices[worker]:
                 self._rows.fail(row, failure)

@@ -117,7 +117,8 @@ class RowTable:
     def call(self, rows: Iterable[int], number: int) -> None:
         """Note that rows were sent a call; an unread first observation is not received any more."""
         for row in rows:
-            self.state[row] = self.state[row] & ~READY | BUSY
+            # Not FRESH either: the result of the call must be received.
+            self.state[row] = self.state[row] & ~(READY | FRESH) | BUSY
             self.number[row] = number
             self.ready.pop(row, None)
 
@@ -133,7 +134,7 @@ class RowTable:
     def fail(self, row: int, failure: Failure) -> None:
         """Note that a row has failed; its exception can be received."""
         self.failures[row] = failure
-        self.ready.pop(row, None)
+        self._drop(row)
         self.state[row] = FAILED
         self.answer(row, {})
 
@@ -160,7 +161,7 @@ class RowTable:
         self.is_new = False
         for row, info in infos.items():
             self._begin(row)
-            self.ready.pop(row, None)
+            self._drop(row)
             self.state[row] = FRESH
             self.answer(row, info)
 
@@ -171,11 +172,16 @@ class RowTable:
         self.restarted.discard(row)
         self.gone[row] = False
 
+    def _drop(self, row: int) -> None:
+        """Note that a row has nothing to be received any more."""
+        self.ready.pop(row, None)
+        self.results.pop(row, None)
+
     def lose(self, rows: Iterable[int] | None = None) -> None:
         """Note that the results of some rows are lost, or of all."""
         for row in range(len(self.state)) if rows is None else rows:
             self.state[row] = LOST
-            self.ready.pop(row, None)
+            self._drop(row)
 
     def lose_starts(self, rows: Iterable[int]) -> None:
         """Note that the results of rows will report a loss, not a first observation."""
@@ -186,7 +192,7 @@ class RowTable:
     def renew(self, row: int) -> None:
         """Note that the environment of a row is built again, and needs a reset."""
         self.state[row] = self.state[row] & LOST | NEW
-        self.ready.pop(row, None)
+        self._drop(row)
         self.failures.pop(row, None)
 
     def needs_building(self, rows: Iterable[int]) -> list[int]:

@@ -51,6 +51,7 @@ class Supervisor:
     Attributes:
         states: The state of each worker.
         of: The worker of each row.
+        hung: The workers of rows that failed because they were late, and that have not answered.
         build_by: The workers that are starting, and the time limit of each.
         restarts: How often each worker was restarted in the middle of a run.
     """
@@ -60,6 +61,7 @@ class Supervisor:
         self._limit, self._budget = settings.start_timeout, settings.budget
         self.states = [WorkerState.READY] * len(self._slices)
         self.of = [worker for worker, part in enumerate(self._slices) for _ in part]
+        self.hung: set[int] = set()
         self.build_by: dict[int, Deadline] = {}
         self.restarts = [0] * len(self._slices)
         self._to_log: dict[int, str] = {}
@@ -79,6 +81,12 @@ class Supervisor:
         for row in rows:
             parts.setdefault(self.of[row], []).append(row)
         return dict(sorted(parts.items()))
+
+    @property
+    def unusable(self) -> set[int]:
+        """The workers that answer no command until they are replaced."""
+        states = enumerate(self.states)
+        return self.hung.union(worker for worker, state in states if state is WorkerState.DEAD)
 
     # ------------------------------------------------------------------ events
 
@@ -111,6 +119,7 @@ class Supervisor:
     def note_end(self, worker: int) -> None:
         """Note that a worker cannot be used: a reset replaces it."""
         self.build_by.pop(worker, None)
+        self.hung.discard(worker)
         self.move(worker, "end")
 
     def late_builds(self) -> list[Failure]:

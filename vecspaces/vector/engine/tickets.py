@@ -28,6 +28,7 @@ class Ticket:
         steps: The number of steps of the rollout after it.
         results: By worker, the payload of its reply, if it has one.
         left: How many of its rows have not answered; 0 if workers answer, not rows.
+        renewed: The rows that were restarted after they had answered; they need a reset afterwards.
         until: When its rows are late, if rows have their own time limits.
         is_overdue: Whether a wait for it ended early, by a timeout or an interrupt.
     """
@@ -42,5 +43,6 @@ class Ticket:
     steps: int
     results: dict[int, Any]
     left: int = 0
+    renewed: Sequence[int] = ()
     until: Deadline = NEVER
     is_overdue: bool = False

@@ -1,0 +1,197 @@
+"""Commands that meet restarts, deaths and interrupts of other commands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.envs import Failing, Gated, ledgers
+from tests.envs.faulty import GATE, arm, factories, open_gate
+from vecspaces.errors import (
+    AlreadyPendingCallError,
+    ResetNeededError,
+    StepTimeoutError,
+    WorkerDiedError,
+)
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.backends.process.channel import CallerEnd
+
+BACKENDS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)]
+_SECONDS = 20.0
+
+
+def gated(gate: Path) -> list[Any]:
+    """Two factories; environment 1 waits at the action 4, until the gate exists."""
+    return [partial(Gated, gate, number, length=99) for number in range(2)]
+
+
+class Slow(Failing):
+    """Takes very long to step at the action 3."""
+
+    def step(self, action: Any) -> Any:
+        if action == 3:
+            time.sleep(1000)
+        return super().step(action)
+
+
+def kill(env: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def interrupt(env: Any) -> None:
+    raise KeyboardInterrupt
+
+
+# ------------------------------------------------------------------ restarts
+
+
+def test_rows_that_answered_a_pending_step_need_a_reset_after_a_restart(tmp_path: Path) -> None:
+    with AsyncVectorEnv(gated(tmp_path / "gate"), num_workers=2) as envs:
+        envs.reset(seed=0)
+        envs.step_async([1, 4])
+        with pytest.raises(StepTimeoutError):
+            envs.step_wait(timeout=0.3)
+        envs.restart([0])
+        (tmp_path / "gate").touch()
+        assert envs.step_wait(timeout=_SECONDS)[0][:, 3].tolist() == [1, 4]
+        with pytest.raises(ResetNeededError, match="environment 0 must be reset first"):
+            envs.step([1, 1])
+        envs.send_reset([0])
+        envs.recv(1)
+        assert envs.step([1, 1])[0][:, 2].tolist() == [1, 2]
+
+
+def test_a_restart_in_the_callers_process_concerns_only_its_rows() -> None:
+    with SyncVectorEnv(ledgers(3)) as envs:
+        envs.reset(seed=0)
+        envs.send([1, 2, 3])
+        assert envs.restart([1]).tolist() == [1]
+        received = envs.recv(2, timeout=_SECONDS)
+        assert (received.env_ids.tolist(), received.observations[:, 3].tolist()) == ([0, 2], [1, 3])
+
+
+@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("end", ["restart", "reset"])
+def test_results_that_were_not_received_end_with_a_restart_or_reset(make: Any, end: str) -> None:
+    with make(ledgers(2)) as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        envs.send_call([0, 1], "multiply", 2)
+        envs.recv(1)
+        if end == "restart":
+            envs.restart()
+            envs.send_reset()
+        else:
+            envs.reset()
+        received = envs.recv(2)
+        assert (received.env_ids.tolist(), received.results) == ([0, 1], {})
+
+
+@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("first", ["observation", "step", "call"])
+def test_a_result_of_a_stream_must_be_received_before_the_next_command(
+    make: Any, first: str
+) -> None:
+    with make(ledgers(2)) as envs:
+        envs.reset(seed=0)
+        envs.recv(2 if first == "step" else 1)
+        if first == "step":
+            envs.send([1, 1])
+        else:
+            envs.send_call([0, 1], "multiply", 2)
+        envs.recv(1)
+        for send in (
+            partial(envs.send, [1], [1]),
+            partial(envs.send_call, [1], "multiply", 2),
+            partial(envs.send_reset, [1]),
+            partial(envs.step, [1, 1]),
+        ):
+            with pytest.raises(AlreadyPendingCallError):
+                send()
+        assert envs.recv(1).env_ids.tolist() in ([1], [])
+
+
+# ------------------------------------------------------------------ deaths and late rows
+
+
+def test_an_exception_in_a_call_breaks_nothing_beside_a_dead_worker() -> None:
+    with AsyncVectorEnv(ledgers(2), num_workers=2, stats=True) as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        envs.send_call([0], kill)
+        assert isinstance(envs.recv(1, return_errors=True).errors[0], WorkerDiedError)
+        with pytest.raises(KeyError):
+            envs.call("fail", (1,), env_ids=[1])
+        assert envs.step([2], env_ids=[1])[0][:, 3].tolist() == [2]
+        assert envs.stats().steps.tolist() == [0, 1]  # which asks no dead worker
+
+
+def test_reset_replaces_the_worker_of_a_row_that_was_late() -> None:
+    env_fns = [partial(Slow, number, length=9) for number in range(2)]
+    with AsyncVectorEnv(env_fns, num_workers=2, step_timeout=1.0) as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        envs.send([3, 1])
+        assert isinstance(envs.recv(2, return_errors=True).errors[0], StepTimeoutError)
+        assert envs.reset(seed=0)[0][:, 1].tolist() == [1, 2]
+
+
+def test_a_worker_that_is_built_too_late_ends_no_other_call(tmp_path: Path) -> None:
+    env_fns = factories(2, tmp_path, GATE, "build", at=0)
+    (tmp_path / "trigger").unlink()  # it is armed when the worker is replaced
+    with AsyncVectorEnv(env_fns, num_workers=2, start_timeout=1.0) as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        arm(tmp_path)
+        envs.restart([0])
+        envs.send_reset([0])
+        assert isinstance(envs.recv(1, return_errors=True).errors[0], StepTimeoutError)
+        open_gate(tmp_path)
+        for _ in range(100):  # the answer of the worker comes meanwhile
+            envs.send([1], [1])
+            assert envs.recv(1, _SECONDS, return_errors=True).env_ids.tolist() == [1]
+            time.sleep(0.001)
+        assert envs.reset(seed=0)[0]["place"][:, 2].tolist() == [0, 0]
+
+
+# ------------------------------------------------------------------ calls that did not begin
+
+
+def test_a_call_starts_a_worker_whose_restart_failed() -> None:
+    with AsyncVectorEnv(ledgers(2), num_workers=2, step_timeout=_SECONDS, context="fork") as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        with mock.patch("os.fork", side_effect=OSError("no process")), pytest.raises(OSError):
+            envs.restart([0])
+        assert envs.call("multiply", 3) == (0, 3)
+        envs.send_call([0], "multiply", 3, 1)
+        assert envs.recv(1).results == {0: 1}
+
+
+def test_a_call_that_was_interrupted_while_it_was_sent_needs_a_reset() -> None:
+    with AsyncVectorEnv(ledgers(2), num_workers=2) as envs:
+        envs.reset(seed=0)
+        interrupted = mock.patch.object(CallerEnd, "send", side_effect=KeyboardInterrupt)
+        with interrupted, pytest.raises(KeyboardInterrupt):
+            envs.call("multiply", 3)
+        with pytest.raises(ResetNeededError):
+            envs.step([1, 1])
+        assert envs.reset(seed=0)[0][:, 1].tolist() == [1, 1]
+
+
+def test_an_interrupted_call_in_the_callers_process_breaks_no_later_one() -> None:
+    with SyncVectorEnv(ledgers(2)) as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        with pytest.raises(KeyboardInterrupt):
+            envs.call(interrupt)
+        with pytest.raises(KeyError):
+            envs.call("fail", (1,))
+        assert envs.step([1, 2])[0][:, 3].tolist() == [1, 2]
