@@ -77,23 +77,24 @@ class ActionChunks(EnvWrapper):
 
     def step(self, action: Any) -> Any:
         """Take the actions of a chunk, until the episode ends."""
-        step = self.env.step
+        step, k = self.env.step, self.k
         rewards: list[float] = []
-        total, terminated, truncated = 0.0, False, False
+        total = 0.0
         for single in self._split(action):
             observation, reward, terminated, truncated, info = step(single)
-            if reward.__class__ is not float:
+            if type(reward) is not float:
                 reward = _as_float(reward)
             rewards.append(reward)
             # Not Python's `sum`, which is more exact than a loop from 3.12 on.
             total += reward
             if terminated or truncated:
                 break
+        else:
+            if len(rewards) != k:
+                raise ValueError(f"action: expected a chunk of {k} actions, found {len(rewards)}")
         steps = len(rewards)
-        if steps != self.k:
-            if not (terminated or truncated):
-                raise ValueError(f"action: expected a chunk of {self.k} actions, found {steps}")
-            rewards += [0.0] * (self.k - steps)
+        if steps != k:
+            rewards += [0.0] * (k - steps)
         if info:
             _refuse_keys(info, "info")
         info = {**info, "rewards": np.array(rewards), "steps": steps}
