@@ -56,13 +56,13 @@ class InlineBackend(Backend):
 
     def issue(self, op: Op, slot: int, number: int, payloads: Mapping[int, Any]) -> None:
         """Execute the command at once, and keep the reply."""
-        assert self.group is not None
-        clock = self.clock
+        group, clock = self.group, self.clock
+        assert group is not None
         if clock is not None:
             clock.note(COMPUTING)
         self._is_executing = True
         try:
-            result = self.group.execute(op, slot, payloads[0])
+            result = group.execute(op, slot, payloads[0])
             self._is_executing = False
         except Failure as failure:
             self._is_executing = False
@@ -73,7 +73,7 @@ class InlineBackend(Backend):
             if op is _STEP_ROWS:
                 self._replies.append(Reply(0, Op.PART, number, result))
             else:
-                written = result.infos if isinstance(result, Written) else result
+                written = result.infos if result.__class__ is Written else result
                 self._replies.append(make_reply((0, _DONE, number, written)))
 
     def wait(self, timeout: float | None) -> list[Reply]:

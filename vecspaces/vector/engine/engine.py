@@ -389,10 +389,12 @@ class Engine:
             timeout = check_seconds("timeout", timeout, zero=True)
         self._wait(ticket, timeout)
         replies.inside = True
-        if kind == "step":
-            self.rows.memory[:] = self.rows.all_idle
-        elif kind == "reset":
-            self._settle_reset(ticket)
+        if kind != "call":
+            self.ring.current, self.ring.steps = ticket.slot, ticket.steps
+            if kind == "step":
+                self.rows.memory[:] = self.rows.all_idle
+            else:
+                self._settle_reset(ticket)
         try:
             result = read(ticket)
         except RecursionError:
@@ -402,8 +404,6 @@ class Engine:
             raise
         if replies.closed:
             replies.check_open()
-        if kind != "call":
-            self.ring.current, self.ring.steps = ticket.slot, ticket.steps
         for row in ticket.renewed:
             self._renew(row)
         del replies.tickets[ticket.number]
@@ -531,21 +531,22 @@ class Engine:
 
     def _wait(self, ticket: Ticket, timeout: float | None) -> None:
         """Wait until all workers have replied to a command."""
-        replies, since, owing, limit = self.replies, time.monotonic(), ticket.owing, timeout
-        if limit is None:
-            limit = self._settings.step_timeout
-            if limit is None and ticket.op is _RESET:
-                # Renderers and simulators often start, or hang, in the first reset.
-                is_first = any(self.rows.state[row] & NEW for row in ticket.rows or ())
-                limit = self._settings.start_timeout if is_first else None
+        replies, owing, since = self.replies, ticket.owing, time.monotonic()
+        limit = self._settings.step_timeout if timeout is None else timeout
+        if limit is None and ticket.op is _RESET:
+            # Renderers and simulators often start, or hang, in the first reset.
+            is_first = any(self.rows.state[row] & NEW for row in ticket.rows or ())
+            limit = self._settings.start_timeout if is_first else None
         until = NEVER if limit is None else Deadline(limit)
         try:
             if replies.losses:
                 replies.handle_losses()
-            build_by, slow, wait = self.supervisor.build_by, replies.slow, self._links.wait
+            build_by = self.supervisor.build_by
             while owing and not replies.failures:
-                is_endless = until is NEVER and not build_by
-                came = wait(slow.interval) if is_endless else self._wait_until(until)
+                if until is NEVER and not build_by:
+                    came = self._links.wait(replies.slow.interval)
+                else:
+                    came = self._wait_until(until)
                 if came:
                     replies.take(came)
                 else:

@@ -278,4 +278,7 @@ class Replies:
 def parts_of(ticket: Ticket) -> list[Part]:
     """Return the infos in the replies to a reset or step, in the order of the workers."""
     results = ticket.results
+    if len(results) == 1:
+        (parts,) = results.values()
+        return list(parts)
     return [part for worker in sorted(results) for part in results[worker]]

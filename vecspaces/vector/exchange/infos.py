@@ -87,8 +87,10 @@ def _by_key(infos: Mapping[int, Mapping[str, Any]]) -> list[_Block]:
     """Sort infos by key: one block if all have the same keys, otherwise one block per key."""
     rows, dicts = list(infos), list(infos.values())
     # Equal key count plus every key of the first means equal keys, which is the usual case.
+    if len(dicts) == 1:
+        return [(rows, {key: [value] for key, value in dicts[0].items()})]
     keys = dicts[0] if dicts else ()
-    if len(dicts) == 1 or sum(map(len, dicts)) == len(keys) * len(dicts):
+    if sum(map(len, dicts)) == len(keys) * len(dicts):
         try:
             return [(rows, {key: [info[key] for info in dicts] for key in keys})]
         except KeyError:
@@ -260,7 +262,7 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
         if not is_whole:
             mask = np.zeros(num_envs, np.bool_)
             mask[rows] = True
-        count += len(columns)
+        count, copy_mask = count + len(columns), mask.copy
         for key, values in columns.items():
             is_list = values.__class__ is list and key != "final_obs"
             merged: Any = _stack(values) if is_list else None
@@ -268,7 +270,8 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
                 merged = _merge_others(key, values, rows, num_envs)
             if not is_whole and merged.__class__ is not dict:
                 merged = _spread(merged, rows, num_envs)
-            infos[key], infos[f"_{key}"] = merged, mask.copy()
+            infos[key] = merged
+            infos[f"_{key}"] = copy_mask()
     if len(infos) < 2 * count:  # an environment uses the name of a mask
         masks = {f"_{key}" for part in parts for key in as_columns(part)}
         return merge([_without(as_columns(part), masks) for part in parts], num_envs)
