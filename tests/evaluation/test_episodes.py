@@ -34,7 +34,7 @@ from tests.evaluation.envs import (
     seeds_of,
 )
 from tests.leaks import descendants
-from vecspaces import Episode, Evaluation, evaluate, make_vec, spaces
+from vecspaces import Episode, Evaluation, evaluate, spaces
 from vecspaces.errors import InvalidActionError, StepTimeoutError, WorkerDiedError
 from vecspaces.evaluation.episodes import EpisodeQueue
 from vecspaces.evaluation.policies import adapt_policy
@@ -498,9 +498,6 @@ def test_errors_name_the_episode_and_the_caller(caller: str, options: Any) -> No
         play(caller, errand_policy, partial(Raising, bad), **options)
     named = f"episode 11 with seed {bad} and options {numbered(11)}"
     assert caught.value.__notes__ == [f"{caller} was playing {named}"]
-    vector_env = partial(make_vec, Errand, 2, backend="sync")
-    with pytest.raises(ValueError, match=f"env: {caller} needs a factory of single environments"):
-        play(caller, "random", vector_env, backend="sync")
 
 
 def test_an_episode_that_hangs_is_named() -> None:

@@ -336,28 +336,6 @@ def test_another_thread_that_closes_ends_a_wait_for_many_workers() -> None:
     assert [type(error) for error in ended] == [ClosedEnvironmentError]
 
 
-@diagonal(what=["reset", "step", "step of some", "send and recv"], terminate=[False, True])
-def test_another_thread_may_close(what: str, terminate: bool) -> None:
-    envs = two_workers([Ledger] * 2)
-    envs.reset()
-    ended: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            while True:
-                CALLS[what](envs)
-        except BaseException as error:
-            ended.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    time.sleep(0.02)
-    envs.close(terminate=terminate)
-    thread.join(20)
-    assert not thread.is_alive()
-    assert [type(error) for error in ended] == [ClosedEnvironmentError]
-
-
 class CountsClosers(AsyncVectorEnv[Any, Any]):
     """Counts how many threads close it at the same time."""
 
