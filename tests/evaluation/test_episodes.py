@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import ordinarily
+from tests.crosses import diagonal, ordinarily
 from tests.evaluation.envs import (
     Counted,
     Errand,
@@ -379,15 +379,13 @@ def test_kills_at_random_moments_change_nothing(
 # ---------------------------------------------------------------------- restart_after
 
 
-@pytest.mark.parametrize("caller", CALLERS)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"backend": "sync", "num_envs": 3},
-        {"num_workers": 2},
-        {"num_envs": 3, "batch_size": 2},
-    ],
-    ids=str,
+@diagonal(
+    caller=CALLERS,
+    options={
+        "sync": {"backend": "sync", "num_envs": 3},
+        "workers": {"num_workers": 2},
+        "batches": {"num_envs": 3, "batch_size": 2},
+    },
 )
 def test_restart_after_ends_simulators_that_leak_and_changes_no_episode(
     replay: Replay, caller: str, options: dict[str, Any]
@@ -407,8 +405,7 @@ def test_restart_after_begins_new_processes(tmp_path: Path) -> None:
 
 
 @posix
-@pytest.mark.parametrize("where", ["step", "reset"])
-@pytest.mark.parametrize("caller", CALLERS)
+@diagonal(where=["step", "reset"], caller=CALLERS)
 def test_restart_after_counts_anew_after_a_death(
     replay: Replay, tmp_path: Path, caller: str, where: str
 ) -> None:
