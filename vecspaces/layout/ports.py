@@ -49,7 +49,10 @@ class Port(ABC):
             for row, value in enumerate(values, low):
                 write_one(row, value)
 
-        return write
+        def write_single(values: list[Any]) -> None:
+            write_one(low, values[0])
+
+        return write_single if high - low == 1 else write
 
     @abstractmethod
     def prepare(self, batch: Any, n: int) -> list[Any]:

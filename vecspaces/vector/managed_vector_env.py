@@ -314,7 +314,7 @@ class ManagedVectorEnv(
             self._engine.rows.note_ends(slice(None), ended)
             if self._are_agents:
                 self._engine.rows.note_agents(slice(None), infos)
-            if self._mode is _SAME_STEP and ended.any():
+            if self._mode is _SAME_STEP and 1 in ended.tobytes():
                 buffers.add_finals(infos, np.arange(self.num_envs), ended)
         return (
             buffers.observations[slot].read(self.copy),

@@ -99,7 +99,7 @@ class InfoRows:
     def read(self, infos: dict[str, Any], copy: bool) -> None:
         """Add the keys of all rows to merged infos; arrays and masks are views without `copy`."""
         for name, _, mask_name, array, mask in self.keys:
-            if np.count_nonzero(mask):
+            if 1 in mask.tobytes():  # in a tenth of the time of `mask.any()`
                 infos[name] = array.copy() if copy else array.view()
                 infos[mask_name] = mask.copy() if copy else mask.view()
 

@@ -51,10 +51,11 @@ class InfoWriter:
         self, infos: Mapping[int, dict[str, Any]], dicts: Sequence[dict[str, Any]]
     ) -> int:
         """Write the infos of all rows; return how many values they have of declared keys."""
-        declared = 0
+        declared, everything = 0, self._everything
+        single = dicts[0] if len(dicts) == 1 else None
         for key, name, write, mask in self._keys:
             try:
-                values = [info[name] for info in dicts]
+                values = [info[name] for info in dicts] if single is None else [single[name]]
             except KeyError:
                 declared += self._write_some(key, infos, self._rows)
                 continue
@@ -63,8 +64,8 @@ class InfoWriter:
             except Mismatch as error:
                 raise _named(error, key) from error.__cause__
             # A write would take the cache line from the other workers, whose rows are in it too.
-            if mask.tobytes() != self._everything:
-                mask[:] = self._everything
+            if mask.tobytes() != everything:
+                mask[:] = everything
             declared += len(values)
         return declared
 
