@@ -31,7 +31,6 @@ from tests.envs import (
 )
 from vecspaces import spaces
 from vecspaces.errors import (
-    AlreadyPendingCallError,
     InvalidActionError,
     InvalidInfoError,
     InvalidObservationError,
@@ -213,39 +212,6 @@ def test_what_is_wrong_in_one_row_of_a_stream_fails_alone(make: Any, action: int
         envs.send_reset([1])
         envs.send([0], [2])
         assert {**times(envs.recv(1)), **times(envs.recv(1))} == {1: 0, 2: 2}
-
-
-def test_calls_reach_the_rows_that_are_not_under_way(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    env_fns = [partial(Gated, gate, number, length=99) for number in range(4)]
-    with AsyncVectorEnv(env_fns, num_workers=4, batch_size=1) as envs:
-        envs.reset(seed=0)
-        envs.recv(4)
-        envs.send([4, 1], [0, 1])
-        assert envs.recv(1).env_ids.tolist() == [1]
-        for _ in range(2):
-            assert envs.call("multiply", 2, env_ids=[3, 1]) == (6, 2)
-            envs.set_attr("mark", 5, env_ids=[2])
-            assert envs.get_attr("mark", env_ids=[2]) == (5,)
-            with pytest.raises(AttributeError, match="nothing"):
-                envs.call("nothing", env_ids=[1])
-            for ids in (None, [1, 0]):
-                with pytest.raises(AlreadyPendingCallError, match="of environment 0 is not there"):
-                    envs.call("number", env_ids=ids)
-            envs.send([1], [2])
-            assert envs.recv(1).env_ids.tolist() == [2]
-        # Rows under way are taken in while a call is waited for.
-        envs.send([2], [1])
-        envs.call_async("number", env_ids=[3])
-        for call in (partial(envs.send, [1], [2]), envs.recv, envs.reset):
-            with pytest.raises((AlreadyPendingCallError, NoAsyncCallError)):
-                call()
-        gate.touch()
-        assert envs.call_wait() == (3,)
-        with pytest.raises(AlreadyPendingCallError, match="recv its results first"):
-            envs.step([1] * 4)
-        assert sorted([*envs.recv(1).env_ids, *envs.recv(1).env_ids]) == [0, 1]
-        assert envs.step([1] * 4)[0][:, 2].tolist() == [2, 3, 3, 1]
 
 
 def die_once(env: Any, sign: Path) -> Any:
