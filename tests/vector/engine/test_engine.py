@@ -21,7 +21,7 @@ from vecspaces.errors import (
     WorkerDiedError,
 )
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-from vecspaces.vector.backends.process.channel import CallerEnd
+from vecspaces.vector.backends.process.channel import CallerEnd, Poller
 
 BACKENDS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)]
 _SECONDS = 20.0
@@ -184,6 +184,18 @@ def test_a_call_that_was_interrupted_while_it_was_sent_needs_a_reset() -> None:
         with pytest.raises(ResetNeededError):
             envs.step([1, 1])
         assert envs.reset(seed=0)[0][:, 1].tolist() == [1, 1]
+
+
+def test_a_restart_that_was_interrupted_while_workers_close_starts_them_in_the_next_reset() -> None:
+    with AsyncVectorEnv(ledgers(2), num_workers=2) as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        interrupted = mock.patch.object(Poller, "wait", side_effect=KeyboardInterrupt)
+        with interrupted, pytest.raises(KeyboardInterrupt):
+            envs.restart([0])
+        envs.send([2], [1])
+        assert envs.recv(1).observations[:, 3].tolist() == [2]
+        assert envs.reset(seed=0)[0][:, 1].tolist() == [1, 2]
 
 
 def test_an_interrupted_call_in_the_callers_process_breaks_no_later_one() -> None:

@@ -350,6 +350,8 @@ class Engine:
         for row in renewed:
             self._renew(row)
         if self._links.builds_again:
+            for worker in workers:
+                self.supervisor.note_end(worker)  # before an interrupt: it may have begun to close
             if not terminate:
                 self._retire(workers)
             for worker in workers:
