@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.envs import Failing, Gated, ledgers
 from tests.envs.faulty import GATE, arm, factories, open_gate
 from vecspaces.errors import (
     AlreadyPendingCallError,
+    ClosedEnvironmentError,
     ResetNeededError,
     StepTimeoutError,
     WorkerDiedError,
@@ -207,3 +209,16 @@ def test_an_interrupted_call_in_the_callers_process_breaks_no_later_one() -> Non
         with pytest.raises(KeyError):
             envs.call("fail", (1,))
         assert envs.step([1, 2])[0][:, 3].tolist() == [1, 2]
+
+
+def test_close_in_another_thread_ends_restarts() -> None:
+    for seconds in (0.0, 0.01, 0.02, 0.04):
+        envs = AsyncVectorEnv(ledgers(3), num_workers=3)
+        thread = threading.Timer(seconds, envs.close)
+        thread.start()
+        with pytest.raises(ClosedEnvironmentError):
+            while True:
+                envs.restart(terminate=True)
+        thread.join(_SECONDS)
+        assert not thread.is_alive() and not envs.processes
+        envs.close()

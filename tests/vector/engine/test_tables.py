@@ -148,3 +148,15 @@ def test_a_worker_whose_start_fails_is_dead() -> None:
         supervisor.start(1)
     assert supervisor.states == [S.READY, S.DEAD]
     assert supervisor.unusable == {1}
+
+
+def test_a_worker_that_is_closed_while_it_starts_is_ended() -> None:
+    supervisor, links = supervise(S.READY)
+
+    def close(worker: int, restart: Any) -> None:
+        supervisor.close()
+        raise OSError("a closed descriptor")
+
+    with mock.patch.object(links, "start", close), pytest.raises(ClosedEnvironmentError):
+        supervisor.start(1)
+    assert (supervisor.states[1], links.ended) == (S.CLOSED, [1])

@@ -353,7 +353,11 @@ class Engine:
             for worker in workers:
                 self.supervisor.note_end(worker)  # before an interrupt: it may have begun to close
             if not terminate:
-                self._retire(workers)
+                try:
+                    self._retire(workers)
+                except Exception:
+                    replies.check_open()
+                    raise
             for worker in workers:
                 self.supervisor.start(worker)
         replies.inside = False

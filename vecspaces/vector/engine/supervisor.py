@@ -73,6 +73,10 @@ class Supervisor:
             raise ClosedEnvironmentError("close() was called: no worker is started any more")
         self.states[worker] = state
 
+    def is_closed(self, worker: int) -> bool:
+        """Whether a worker is closed; another thread or a signal handler may have closed it."""
+        return self.states[worker] is WorkerState.CLOSED
+
     def of_rows(self, rows: Iterable[int]) -> dict[int, list[int]]:
         """Sort rows by their workers, which are in ascending order."""
         if len(self._slices) == 1:
@@ -92,10 +96,15 @@ class Supervisor:
 
     def start(self, worker: int, restart: Restart | None = None) -> None:
         """Replace a worker; its next command waits until it is built."""
-        if self.states[worker] is not WorkerState.CLOSED:
+        if not self.is_closed(worker):
             self.note_end(worker)  # until it is started, even if an interrupt comes
-            self._links.start(worker, restart)
-        if self.states[worker] is WorkerState.CLOSED:  # by a signal handler or another thread
+            try:
+                self._links.start(worker, restart)
+            except Exception:
+                # Another thread may close what is being started.
+                if not self.is_closed(worker):
+                    raise
+        if self.is_closed(worker):  # by a signal handler or another thread
             self._links.end(worker)
         self.move(worker, "start")
         self.build_by[worker] = Deadline(self._limit)

@@ -67,6 +67,7 @@ class WorkerProcess:
     def __init__(self, process: BaseProcess) -> None:
         self.process = process
         self.closed = False
+        self._lock = threading.RLock()
         assert process.pid is not None
         self.watch = process_descriptor(process.pid)
 
@@ -103,16 +104,17 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Free the descriptors, also of a process that cannot be killed."""
-        if self.closed:
-            return
-        # Nobody reads the code from now on.
-        if self.wait(0.0) and _read_code(self.process) is None:
-            # multiprocessing frees nothing without the exit code, which `os.wait` of the program,
-            # or an interrupted `multiprocessing.active_children`, may have taken.
-            popen: Any = self.process._popen  # type: ignore[attr-defined]
-            popen.returncode = _UNKNOWN_CODE
-        self._drop()
-        _close(self.process)
+        with self._lock:  # another thread may close the vector env, while this one restarts it
+            if self.closed:
+                return
+            # Nobody reads the code from now on.
+            if self.wait(0.0) and _read_code(self.process) is None:
+                # multiprocessing frees nothing without the exit code, which `os.wait` of the
+                # program, or an interrupted `multiprocessing.active_children`, may have taken.
+                popen: Any = self.process._popen  # type: ignore[attr-defined]
+                popen.returncode = _UNKNOWN_CODE
+            self._drop()
+            _close(self.process)
 
     def disown(self) -> None:
         """In a forked process: do not affect the worker, which is the child of another process."""
