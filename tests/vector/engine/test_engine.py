@@ -120,6 +120,16 @@ def test_a_result_of_a_stream_must_be_received_before_the_next_command(
         assert envs.recv(1).env_ids.tolist() in ([1], [])
 
 
+@pytest.mark.parametrize("make", BACKENDS)
+def test_an_exception_of_a_call_in_a_stream_concerns_its_row_alone(make: Any) -> None:
+    with make(ledgers(3)) as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        envs.send_call([0, 1, 2], "fail", (1,))
+        received = envs.recv(3, return_errors=True)
+        assert (received.results, [*received.errors]) == ({0: "fine", 2: "fine"}, [1])
+
+
 # ------------------------------------------------------------------ deaths and late rows
 
 

@@ -286,18 +286,19 @@ class Engine:
         self.replies.inside = False
 
     def send_call(self, rows: Sequence[int], call: tuple[Any, Any, Any], name: str) -> None:
-        """Send a call of some rows, whose results are received as those of steps are."""
-        if not rows:
-            return
-        parts = self.supervisor.of_rows(rows)
-        self._start_dead(parts)
-        payloads = {worker: CallRows(call, chosen) for worker, chosen in parts.items()}
-        ticket = self._ticket(Op.CALL, "send", name, payloads, rows)
-        ticket.left, ticket.until = len(rows), Deadline(self._settings.step_timeout)
-        self.rows.is_new = False
-        self._issue(ticket, name)
-        self.rows.call(rows, ticket.number)
-        self.replies.inside = False
+        """Send a call of some rows, whose results are received as those of steps are.
+
+        Each row gets a command of its own, so that an exception concerns this row alone.
+        """
+        self._start_dead(self.supervisor.of_rows(rows))
+        for row in rows:
+            payloads = {self.supervisor.of[row]: CallRows(call, [row])}
+            ticket = self._ticket(Op.CALL, "send", name, payloads, [row])
+            ticket.left, ticket.until = 1, Deadline(self._settings.step_timeout)
+            self.rows.is_new = False
+            self._issue(ticket, name)
+            self.rows.call([row], ticket.number)
+            self.replies.inside = False
 
     def _replace_unusable(self) -> None:
         """Before a reset, replace workers that are dead, or still busy with a command that is late.
