@@ -28,9 +28,9 @@ from benchmarks.environments import find_environment
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.channel import Poller, WorkerEnd
+from vecspaces.vector.engine.wait import Wait
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.single_envs import SlotWriter
-from vecspaces.vector.session.wait import Wait
 
 WORKERS = 2
 

@@ -15,7 +15,7 @@ from tests.programs import run_python
 PACKAGE = Path(__file__).parents[1] / "vecspaces"
 
 # A package may import from itself and from those above it in this list. Inside `vector`, each
-# folder has a place of its own: session > backends > group > exchange.
+# folder has a place of its own: engine > backends > group > exchange.
 LAYERS = (
     ("errors", "checks", "cores", "files", "log", "pickling", "typevars"),
     ("seeding",),
@@ -27,7 +27,6 @@ LAYERS = (
     ("vector.exchange",),
     ("vector.group",),
     ("vector.backends",),
-    ("vector.session",),
     ("vector.engine",),
     ("vector",),
     ("wrappers",),

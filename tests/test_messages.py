@@ -24,7 +24,7 @@ import pytest
 
 import vecspaces
 from tests import envs as kept
-from tests.vector.session.states import refusals
+from tests.vector.engine.states import refusals
 from vecspaces import spaces, testing, vector, wrappers
 from vecspaces.adapters import gymnasium as adapter
 from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium

@@ -24,10 +24,10 @@ from vecspaces.layout import Mismatch
 from vecspaces.spaces.equivalence import difference
 from vecspaces.vector import AutoresetMode, VectorEnv
 from vecspaces.vector.agents import AgentLayout, HasAgents, group_agents
+from vecspaces.vector.engine.arguments import plan_reset
 from vecspaces.vector.exchange.info_space import KEY_SPACES
 from vecspaces.vector.exchange.infos import gather, merge, snapshot
 from vecspaces.vector.group.form import InvalidResult, as_reward
-from vecspaces.vector.session.arguments import plan_reset
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 _MASK = "action_mask"

@@ -17,9 +17,9 @@ from vecspaces import spaces, vector
 from vecspaces.adapters.wrapping import batch_actions, taken
 from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
 from vecspaces.interop import require_extra
+from vecspaces.vector.engine.seeds import spread_seeds
 from vecspaces.vector.group.attributes import get_attribute
 from vecspaces.vector.send_recv import Transition
-from vecspaces.vector.session.seeds import spread_seeds
 
 _venvs: Any = require_extra("tianshou.env.venvs", "tianshou")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from vecspaces.vector import utils
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
 from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.engine.ring import Rollout
 from vecspaces.vector.exchange.infos import infos_as_list, merge_infos
 from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.ray_vector_env import RayVectorEnv
 from vecspaces.vector.send_recv import Transition
-from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.sync_vector_env import SyncVectorEnv
 from vecspaces.vector.thread_vector_env import ThreadVectorEnv
 from vecspaces.vector.vector_env import VectorEnv

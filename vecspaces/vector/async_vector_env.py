@@ -11,15 +11,15 @@ from vecspaces.checks import check_count
 from vecspaces.cores import count_usable_cores
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.backend import ProcessBackend
+from vecspaces.vector.engine.arguments import Settings, check_workers, list_factories
+from vecspaces.vector.engine.batch_spaces import ObservationMode
 from vecspaces.vector.owned_vector_env import OwnedVectorEnv
-from vecspaces.vector.session.arguments import Settings, check_workers, list_factories
-from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:
     from vecspaces.vector.autoreset import AnyAutoresetMode
+    from vecspaces.vector.engine.restarts import OnStepTimeout, OnWorkerDeath
     from vecspaces.vector.options import StartMethod
-    from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath
 
 
 class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):

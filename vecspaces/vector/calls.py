@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.engine.arguments import check_env_ids
 from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.rows import LOST
 from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.messages import CallRows, Op, SetAttr
 from vecspaces.vector.exchange.stats import Stats, summarise
-from vecspaces.vector.session.arguments import check_env_ids
 
 Results = tuple[Any, ...]
 

@@ -21,9 +21,18 @@ from vecspaces.vector.agents import HasAgents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls, check_called
+from vecspaces.vector.engine.arguments import (
+    Settings,
+    check_env_ids,
+    plan_reset,
+    rows_of,
+)
+from vecspaces.vector.engine.batch_spaces import agree, agree_on_infos
 from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.replies import parts_of
+from vecspaces.vector.engine.ring import Rollout
 from vecspaces.vector.engine.rows import ENDED
+from vecspaces.vector.engine.seeds import spread_seeds
 from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
@@ -31,15 +40,6 @@ from vecspaces.vector.exchange.infos import merge
 from vecspaces.vector.exchange.stats import CallerClock, Stats
 from vecspaces.vector.group.building import Agents, GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
-from vecspaces.vector.session.arguments import (
-    Settings,
-    check_env_ids,
-    plan_reset,
-    rows_of,
-)
-from vecspaces.vector.session.batch_spaces import agree, agree_on_infos
-from vecspaces.vector.session.ring import Rollout
-from vecspaces.vector.session.seeds import spread_seeds
 from vecspaces.vector.vector_env import ActType, ObsType, VectorEnv
 
 # `close()` ends within five seconds: four for the close command, one to terminate and kill.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 if TYPE_CHECKING:
     from vecspaces.vector.agents import AgentLayout
     from vecspaces.vector.autoreset import AnyAutoresetMode
-    from vecspaces.vector.session.batch_spaces import ObservationMode
-    from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath
+    from vecspaces.vector.engine.batch_spaces import ObservationMode
+    from vecspaces.vector.engine.restarts import OnStepTimeout, OnWorkerDeath
 
 Backend: TypeAlias = Literal["async", "sync", "thread", "ray"]
 StartMethod: TypeAlias = Literal["fork", "spawn", "forkserver"]

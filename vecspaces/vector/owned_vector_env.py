@@ -8,8 +8,8 @@ from multiprocessing import util
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic
 
+from vecspaces.vector.engine.arguments import Settings
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.session.arguments import Settings
 from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.ray.backend import RayBackend
 from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose_resources
 from vecspaces.vector.backends.worker_setup import plan_workers
+from vecspaces.vector.engine.arguments import Settings, list_factories
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:
     from vecspaces.vector.autoreset import AnyAutoresetMode
+    from vecspaces.vector.engine.batch_spaces import ObservationMode
+    from vecspaces.vector.engine.restarts import OnStepTimeout, OnWorkerDeath
     from vecspaces.vector.options import Placement
-    from vecspaces.vector.session.batch_spaces import ObservationMode
-    from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath
 
 
 class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):

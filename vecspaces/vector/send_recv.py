@@ -13,11 +13,11 @@ from vecspaces.checks import check_count
 from vecspaces.errors import InvalidActionError, NoAsyncCallError
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.engine.arguments import check_whole
 from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.rows import BUSY, FRESH, VOID
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import gather, merge
-from vecspaces.vector.session.arguments import check_whole
 
 _SAME_STEP = AutoresetMode.SAME_STEP  # access to members of enumerations is slow
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.inline import InlineBackend
+from vecspaces.vector.engine.arguments import Settings, list_factories
+from vecspaces.vector.engine.batch_spaces import ObservationMode
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.session.arguments import Settings, list_factories
-from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.threads import ThreadBackend
 from vecspaces.vector.backends.worker_setup import plan_workers
+from vecspaces.vector.engine.arguments import Settings, check_workers, list_factories
 from vecspaces.vector.owned_vector_env import OwnedVectorEnv
-from vecspaces.vector.session.arguments import Settings, check_workers, list_factories
 from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:
     from vecspaces.vector.autoreset import AnyAutoresetMode
-    from vecspaces.vector.session.batch_spaces import ObservationMode
-    from vecspaces.vector.session.restarts import OnStepTimeout
+    from vecspaces.vector.engine.batch_spaces import ObservationMode
+    from vecspaces.vector.engine.restarts import OnStepTimeout
 
 
 class ThreadVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):

@@ -32,7 +32,7 @@ from vecspaces.vector.utils import batch_space, concatenate, iterate
 from vecspaces.vector.vector_env import ActType, ArrayType, ObsType, Seed, StepResult, VectorEnv
 
 if TYPE_CHECKING:
-    from vecspaces.vector.session.ring import Rollout
+    from vecspaces.vector.engine.ring import Rollout
 
 WrapperObsType = TypeVar("WrapperObsType", default=Any)
 WrapperActType = TypeVar("WrapperActType", default=Any)

@@ -25,6 +25,7 @@ from vecspaces.errors import (
 )
 from vecspaces.layout import Mismatch
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.engine.restarts import RestartBudget
 from vecspaces.vector.exchange.failures import (
     Death,
     Failure,
@@ -33,7 +34,6 @@ from vecspaces.vector.exchange.failures import (
     died_within,
     overdue,
 )
-from vecspaces.vector.session.restarts import RestartBudget
 
 ERRORS: list[Any] = [
     WorkerError("lost", (1, 2), 3, "step"),

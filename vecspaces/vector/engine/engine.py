@@ -20,6 +20,7 @@ from vecspaces.checks import check_seconds
 from vecspaces.errors import InvalidInfoError, ResetNeededError, VecspacesError
 from vecspaces.log import log
 from vecspaces.vector.backends.backend import PATIENCE, Backend
+from vecspaces.vector.engine.arguments import ResetPlan, Settings
 from vecspaces.vector.engine.legality import (
     allows,
     describe,
@@ -29,6 +30,7 @@ from vecspaces.vector.engine.legality import (
     refusing,
 )
 from vecspaces.vector.engine.replies import Replies, parts_of
+from vecspaces.vector.engine.ring import Rollout, SlotRing
 from vecspaces.vector.engine.rows import BUSY, FRESH, NEW, READY, RowTable
 from vecspaces.vector.engine.supervisor import WorkerState
 from vecspaces.vector.engine.tickets import NEVER, Ticket
@@ -51,8 +53,6 @@ from vecspaces.vector.exchange.messages import (
     StepRows,
 )
 from vecspaces.vector.exchange.stats import COMPUTING, OUTSIDE
-from vecspaces.vector.session.arguments import ResetPlan, Settings
-from vecspaces.vector.session.ring import Rollout, SlotRing
 
 T = TypeVar("T")
 

@@ -13,6 +13,8 @@ import numpy as np
 from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.backends.slowness import SlowWatch
+from vecspaces.vector.engine.arguments import Settings
+from vecspaces.vector.engine.ring import SlotRing
 from vecspaces.vector.engine.rows import BUSY, RowTable
 from vecspaces.vector.engine.supervisor import Loss, Supervisor, WorkerState
 from vecspaces.vector.engine.tickets import NEVER, Ticket
@@ -20,8 +22,6 @@ from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Part, as_columns, snapshot, split
 from vecspaces.vector.exchange.messages import Op, Reply, StepRows, Written
-from vecspaces.vector.session.arguments import Settings
-from vecspaces.vector.session.ring import SlotRing
 
 _BOUND, _DIED, _DONE, _FAILED, _PART = Op.BOUND, Op.DIED, Op.DONE, Op.FAILED, Op.PART
 _STEP, _STEP_ROWS = Op.STEP, Op.STEP_ROWS

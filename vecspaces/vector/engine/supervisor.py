@@ -8,12 +8,12 @@ from enum import Enum
 from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
 from vecspaces.log import log
 from vecspaces.vector.backends.backend import PATIENCE, Backend
+from vecspaces.vector.engine.arguments import Settings
 from vecspaces.vector.engine.rows import RowTable
+from vecspaces.vector.engine.seeds import restart_seed
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died, name_envs
 from vecspaces.vector.exchange.messages import Restart
-from vecspaces.vector.session.arguments import Settings
-from vecspaces.vector.session.seeds import restart_seed
 
 Loss = Death | StepTimeoutError
 

@@ -205,7 +205,7 @@ class RayBackend(RemoteBackend):
         return [reply for reply in replies if reply is not None]
 
     def _reply(self, answer: Any) -> Reply | None:
-        """Return the reply of a request that has ended, if the session needs it."""
+        """Return the reply of a request that has ended, if the engine needs it."""
         request = self._requests.get(answer)
         if request is None:
             return None  # its actor was found dead a moment ago

@@ -11,8 +11,8 @@ import pytest
 
 from tests.envs import Ledger
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-from vecspaces.vector.session.arguments import plan_reset
-from vecspaces.vector.session.seeds import spread_seeds
+from vecspaces.vector.engine.arguments import plan_reset
+from vecspaces.vector.engine.seeds import spread_seeds
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
 from vecspaces.spaces import Discrete, Sequence
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.engine import engine as engine_module
+from vecspaces.vector.engine import restarts as session_restarts
 from vecspaces.vector.exchange import deadline
 from vecspaces.vector.exchange.failures import Death, died, overdue
-from vecspaces.vector.session import restarts as session_restarts
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
 

@@ -14,11 +14,11 @@ from vecspaces.checks import check_count, check_seconds
 from vecspaces.spaces import Dict
 from vecspaces.vector.agents import first_rows
 from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.engine.batch_spaces import ObservationMode, check_mode
+from vecspaces.vector.engine.restarts import RestartBudget, choose_budget
+from vecspaces.vector.engine.seeds import spread_seeds
 from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.exchange.info_space import check_info_space
-from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
-from vecspaces.vector.session.restarts import RestartBudget, choose_budget
-from vecspaces.vector.session.seeds import spread_seeds
 
 
 class Settings(NamedTuple):

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from tests.envs import ledgers
-from tests.vector.session.states import CALLS, LEGAL, STATES, in_state
+from tests.vector.engine.states import CALLS, LEGAL, STATES, in_state
 from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError, VecspacesError
 from vecspaces.vector import SyncVectorEnv
 

@@ -1,1 +1,0 @@
-"""Arguments, batched spaces, seeds, and the slots of a rollout."""
