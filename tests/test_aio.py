@@ -591,7 +591,7 @@ async def test_an_idle_worker_that_dies_is_restarted(tmp_path: Path, method: Any
 @pytest.fixture
 def patient_with_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a stack for as long as a busy machine may take to read it."""
-    monkeypatch.setattr("vecspaces.vector.engine.engine._STACK_SECONDS", 10.0)
+    monkeypatch.setattr("vecspaces.vector.engine.waits._STACK_SECONDS", 10.0)
 
 
 @pytest.mark.usefixtures("patient_with_stacks")

@@ -737,7 +737,8 @@ class ManagedVectorEnv(
     ) -> None:
         """Close every environment; called by `close`, with its arguments."""
         # After Ctrl-C between two calls, the end of a `with` block calls this.
-        interrupted = self._engine.interrupted or isinstance(sys.exception(), KeyboardInterrupt)
+        is_interrupt = isinstance(sys.exception(), KeyboardInterrupt)
+        interrupted = self._engine.waits.interrupted or is_interrupt
         seconds = _CLOSE_INTERRUPTED_SECONDS if interrupted else _CLOSE_SECONDS
         if timeout is not None:
             seconds = timeout

@@ -52,8 +52,8 @@ from tests.vector.bounds import overrun, stretched, wait_until_idle, within
 from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
 from vecspaces.spaces import Discrete, Sequence
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from vecspaces.vector.engine import engine as engine_module
 from vecspaces.vector.engine import restarts as session_restarts
+from vecspaces.vector.engine import waits
 from vecspaces.vector.exchange import deadline
 from vecspaces.vector.exchange.failures import Death, died, overdue
 
@@ -408,7 +408,7 @@ def test_a_row_that_answered_while_nobody_listened_is_not_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The rest of an answer may take its worker longer, on a busy machine.
-    monkeypatch.setattr(engine_module, "_LATE_GRACE", 10.0)
+    monkeypatch.setattr(waits, "_LATE_GRACE", 10.0)
     ahead = 0.0
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead)
     monkeypatch.setattr(deadline, "time", clock)

@@ -1,7 +1,7 @@
 """Engine: issues commands as tickets, waits for their replies, and returns their results.
 
-`check` refuses what is not legal now; `issue_*` send a command; `finish` and `receive` wait, read
-the results and end the command. Every wait is bounded.
+`check` refuses what is not legal now; `issue_*` send a command; `finish` and `receive` wait (see
+`waits.py`), read the results and end the command.
 
 An interrupt in `links.wait` changes nothing, so the wait can be repeated. Everything else that
 changes rows and workers runs while `replies.inside` is True. If a call finds it True, an interrupt
@@ -10,7 +10,6 @@ came there: the rows of the open tickets are lost, and a reset replaces their wo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -19,7 +18,7 @@ import numpy as np
 from vecspaces.checks import check_seconds
 from vecspaces.errors import InvalidInfoError, ResetNeededError, VecspacesError
 from vecspaces.log import log
-from vecspaces.vector.backends.backend import PATIENCE, Backend
+from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.engine.arguments import ResetPlan, Settings
 from vecspaces.vector.engine.legality import (
     allows,
@@ -31,17 +30,15 @@ from vecspaces.vector.engine.legality import (
 )
 from vecspaces.vector.engine.replies import Replies, parts_of
 from vecspaces.vector.engine.ring import Rollout, SlotRing
-from vecspaces.vector.engine.rows import BUSY, FRESH, NEW, READY, RowTable
+from vecspaces.vector.engine.rows import BUSY, NEW, READY, RowTable
 from vecspaces.vector.engine.supervisor import WorkerState
-from vecspaces.vector.engine.tickets import NEVER, Ticket
+from vecspaces.vector.engine.tickets import Ticket
+from vecspaces.vector.engine.waits import Waits
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import (
     Failure,
     Message,
     died,
-    overdue,
-    waited,
-    without_advice,
 )
 from vecspaces.vector.exchange.infos import find_endless, snapshot, split
 from vecspaces.vector.exchange.messages import (
@@ -57,16 +54,8 @@ from vecspaces.vector.exchange.stats import COMPUTING, OUTSIDE
 T = TypeVar("T")
 
 _RESET, _STEP, _STEP_ROWS = Op.RESET, Op.STEP, Op.STEP_ROWS
-# After a first fault, how long to wait for faults of other workers, in seconds; the error then
-# names the lowest environment.
-_FAULT_GRACE = 0.1
-# How long to continue reading for a row that is late, after its last data, in seconds: its answer
-# may have come while the caller did something else.
-_LATE_GRACE = 0.1
 # The time in which a worker that is restarted on request must close its environments, in seconds.
 _CLOSE_SECONDS = 4.0
-# The longest time to wait for the stack of a row that is late, in seconds.
-_STACK_SECONDS = 0.05
 
 
 class Engine:
@@ -77,7 +66,7 @@ class Engine:
         replies: The open tickets, and what their replies change.
         ring: Which slot the next step writes.
         everyone: All workers, with the payload of a command without arguments.
-        interrupted: Whether an interrupt ended the last wait.
+        waits: The waits for replies.
         masked_rows: The rows of the last reset if it had a mask, and wrote into the current slot.
     """
 
@@ -88,16 +77,15 @@ class Engine:
         self.ring = SlotRing(settings.buffers, plan.slots)
         self.replies = Replies(links, settings, self.rows, self.ring)
         self.supervisor = self.replies.supervisor
+        self.waits = Waits(links, settings, self.rows, self.replies)
         self.everyone: dict[int, None] = dict.fromkeys(range(len(links.slices)))
         self.masked_rows: list[int] | None = None
-        self.interrupted = self._is_foreign = False
+        self._is_foreign = False
         # Whether `fileno` was called.
         self._is_watched = False
         self._clock = links.clock
         links.open_tickets = self.replies.tickets
         self._number = 0
-        budget = settings.budget
-        self._restarts_late = budget is not None and budget.on_step_timeout != "raise"
         # The number of rows of the last `recv`, which is probably that of the next one.
         self._wanted = 1
 
@@ -124,7 +112,7 @@ class Engine:
         replies = self.replies
         if replies.closed:
             return refuse_closed(name, self._is_foreign)
-        late = f"{replies.call} that {'was interrupted' if self.interrupted else 'timed out'}"
+        late = f"{replies.call} that {'was interrupted' if self.waits.interrupted else 'timed out'}"
         return refuse(call, name, replies.pending, self.rows, late)
 
     def check_open(self, name: str) -> None:
@@ -145,7 +133,7 @@ class Engine:
     def _lose(self) -> None:
         """Give up the commands that were interrupted outside of a wait."""
         replies, links, table = self.replies, self._links, self.rows
-        self.interrupted = True
+        self.waits.interrupted = True
         rows = set(table.having(BUSY)) | set(table.having(READY))
         for ticket in replies.tickets.values():
             rows.update(range(len(table.state)) if ticket.rows is None else ticket.rows)
@@ -177,7 +165,7 @@ class Engine:
         """Send a command; if it cannot be pickled, no row and no worker changes."""
         replies = self.replies
         replies.tickets[ticket.number] = ticket
-        replies.call, replies.inside, self.interrupted = name, True, False
+        replies.call, replies.inside, self.waits.interrupted = name, True, False
         try:
             self._links.issue(ticket.op, ticket.slot, ticket.number, ticket.payloads)
         except CannotSend as error:
@@ -394,7 +382,7 @@ class Engine:
             self._clock.note(OUTSIDE)
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
-        self._wait(ticket, timeout)
+        self.waits.for_command(ticket, timeout)
         replies.inside = True
         if kind != "call":
             self.ring.current, self.ring.steps = ticket.slot, ticket.steps
@@ -465,7 +453,7 @@ class Engine:
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         replies.by_row = by_row
-        self._wait_for_rows(count, rows, timeout, at_least)
+        self.waits.for_rows(count, rows, timeout, at_least)
         chosen = table.first(count) if rows is None else list(rows)
         if table.failures and not by_row:
             for row in chosen:
@@ -525,242 +513,7 @@ class Engine:
                 return
             self._raise_row(failure)
         self.replies.failures.append(failure)
-        self._raise_failure()
-
-    # ------------------------------------------------------------------ waiting
-
-    def look(self) -> None:
-        """Warn of slow environments among the awaited ones."""
-        replies = self.replies
-        pending, numbers = replies.pending, self.rows.number
-        number_of = numbers.__getitem__ if pending is None else lambda _: pending.number
-        replies.slow.look(replies.owing, number_of, replies.verb)
-
-    def _wait(self, ticket: Ticket, timeout: float | None) -> None:
-        """Wait until all workers have replied to a command."""
-        replies, owing, since = self.replies, ticket.owing, time.monotonic()
-        limit = self._settings.step_timeout if timeout is None else timeout
-        if limit is None and ticket.op is _RESET:
-            # Renderers and simulators often start, or hang, in the first reset.
-            is_first = any(self.rows.state[row] & NEW for row in ticket.rows or ())
-            limit = self._settings.start_timeout if is_first else None
-        until = NEVER if limit is None else Deadline(limit)
-        try:
-            if replies.losses:
-                replies.handle_losses()
-            build_by = self.supervisor.build_by
-            while owing and not replies.failures:
-                if until is NEVER and not build_by:
-                    came = self._links.wait(replies.slow.interval)
-                else:
-                    came = self._wait_until(until)
-                if came:
-                    replies.take(came)
-                else:
-                    self._look_around()
-                if until is NEVER:
-                    continue
-                if build_by and timeout is None and limit is not None:
-                    until = Deadline(limit)  # it begins when all workers are built
-                elif until.passed and owing and not replies.failures:
-                    self._overrun(limit, timeout)
-                    until = Deadline(limit)  # new workers may be built before the next look
-            if replies.failures:
-                self._raise_failure()
-        except BaseException as error:
-            self._end_early(error, since, (ticket,))
-            raise
-
-    def _wait_for_rows(
-        self, count: int, rows: Sequence[int] | None, timeout: float | None, at_least: int | None
-    ) -> None:
-        """Wait until rows of a stream are ready."""
-        replies, ready, since = self.replies, self.rows.ready, time.monotonic()
-        # With restarts of late workers, each row has its own time limit, which bounds the wait.
-        limit = timeout
-        if limit is None and not self._restarts_late:
-            limit = self._settings.step_timeout
-        until = NEVER if limit is None else Deadline(limit)
-        try:
-            if replies.losses:
-                replies.handle_losses()
-            if since >= replies.slow.due or timeout == 0:
-                # Rows that answered while the caller did something else are not slow.
-                came = self._links.wait(0.0)
-                if came:
-                    replies.take(came)
-                if since >= replies.slow.due:
-                    self.look()
-            by_ticket = self._restarts_late or replies.by_row
-            while not replies.failures:
-                if not (by_ticket and self._end_late_rows()):
-                    if rows is None:
-                        needed = at_least if at_least is not None and until.passed else count
-                        is_done = len(ready) >= needed
-                    else:
-                        is_done = ready.keys() >= set(rows)
-                    if is_done:
-                        return
-                    if until.passed:
-                        self._overrun(limit, timeout)
-                came = self._wait_until(min(until, self._row_deadline()) if by_ticket else until)
-                if came:
-                    replies.take(came)
-                else:
-                    self._look_around()
-            self._raise_failure()
-        except BaseException as error:
-            self._end_early(error, since, replies.tickets.values())
-            raise
-
-    def _wait_until(self, until: Deadline) -> Any:
-        """Wait until a time limit, or that of workers that are starting; return what came."""
-        building = self.supervisor.build_by.values()
-        if building:
-            until = min(until, *building)
-        slow = self.replies.slow
-        return self._links.wait(slow.interval if until is NEVER else slow.shorten(until.left))
-
-    def _look_around(self) -> None:
-        """If nothing came, look for slow environments, and workers that are not built in time."""
-        self.look()
-        if self.supervisor.build_by:
-            self.give_up_building()
-
-    def give_up_building(self) -> None:
-        """Note a failure for each worker that was not built in time."""
-        for failure in self.supervisor.late_builds():
-            self.replies.fail_worker(failure.worker, failure)
-
-    def _row_deadline(self) -> Deadline:
-        """Return the first time limit of rows in a stream whose workers are built."""
-        building = self.supervisor.build_by.keys()
-        tickets = self.replies.tickets.values()
-        return min(
-            (ticket.until for ticket in tickets if not ticket.owing <= building), default=NEVER
-        )
-
-    def _end_late_rows(self) -> bool:
-        """Restart the workers of rows that are late, or let these fail; return whether any is."""
-        if not self._row_deadline().passed:
-            return False
-        replies, links = self.replies, self._links
-        # Answers may have come while the caller did other things.
-        came, grace = links.wait(0.0), NEVER
-        while came or (any(map(links.is_answering, replies.owing)) and not grace.passed):
-            if came:
-                grace = Deadline(_LATE_GRACE)
-                replies.take(came)
-            came = links.wait(grace.left if any(map(links.is_answering, replies.owing)) else 0.0)
-        building = self.supervisor.build_by.keys()
-        tickets = replies.tickets.values()
-        late = [
-            ticket for ticket in tickets if ticket.until.passed and not ticket.owing <= building
-        ]
-        workers = {worker for ticket in late for worker in ticket.owing} - building
-        if self._restarts_late:
-            self._restart_late(workers)
-        else:
-            for ticket in late:
-                self._fail_late(ticket)
-        return bool(workers)
-
-    def _fail_late(self, ticket: Ticket) -> None:
-        """Let the rows of a ticket that have not answered fail, with the stack of each."""
-        replies, table, number = self.replies, self.rows, ticket.number
-        seconds = self._settings.step_timeout or self._settings.start_timeout
-        for row in ticket.rows or ():
-            if table.is_awaited(row, number):
-                worker = self.supervisor.of[row]
-                running = self._links.running(worker)
-                where = self._links.find(worker, _STACK_SECONDS)
-                advice = "restart or reset it"
-                verb = "reset" if table.state[row] & FRESH else ticket.op.verb
-                error = overdue(verb, seconds, [row], running, advice, *where)
-                log.warning("%s", without_advice(error))
-                table.fail(row, Failure((row,), "step", error, "", worker))
-                self.supervisor.hung.add(worker)
-        del replies.tickets[number]
-
-    def _overrun(self, limit: float | None, given: float | None) -> None:
-        """Raise that a wait took too long, or restart the workers that are late.
-
-        They are restarted only if the time is that of the settings, and none was `given`.
-        """
-        replies, settings, seconds = self.replies, self._settings, limit or 0.0
-        if given is None and self._restarts_late:
-            self._restart_late(set(replies.owing))
-            return
-        rows, running = replies.busy_rows(replies.owing)
-        advice = f"wait again, {self._links.reset_advice}or close()"
-        if given is None and settings.step_timeout is None:
-            advice += f" (start_timeout bounds the first reset){self._links.hang_advice}"
-        # A very short wait, such as timeout=0, does not read a stack.
-        where = self.supervisor.find_running(replies.owing, min(PATIENCE, seconds))
-        error = overdue(replies.verb, seconds, rows, running, advice, *where)
-        # The timeout of a single wait may be used to check whether something is ready.
-        if limit in (settings.step_timeout, settings.start_timeout):
-            log.warning("%s", without_advice(error))
-        raise error
-
-    def _restart_late(self, workers: Collection[int]) -> None:
-        """Treat workers that exceeded `step_timeout` like dead ones, in one restart."""
-        if not workers:
-            return
-        replies, slices = self.replies, self._links.slices
-        rows, running = replies.busy_rows(workers)
-        advice = "their workers are restarted, with all of their environments"
-        where = self.supervisor.find_running(workers)
-        timeout = self._settings.step_timeout or 0.0
-        error = overdue(replies.verb, timeout, rows, running, advice, *where)
-        error.env_ids = tuple(row for worker in sorted(workers) for row in slices[worker])
-        replies.losses.update(dict.fromkeys(workers, error))
-        replies.handle_losses()
-        for ticket in replies.tickets.values():
-            if ticket.until.passed:
-                ticket.until = Deadline(timeout)
-
-    def _end_early(self, error: BaseException, since: float, awaited: Iterable[Ticket]) -> None:
-        """Note that a wait ended early, and add to a KeyboardInterrupt what was awaited."""
-        replies = self.replies
-        if self._clock is not None:
-            self._clock.note(COMPUTING)
-        if replies.closed:
-            if isinstance(error, Exception):
-                replies.check_open()
-            return
-        for ticket in awaited:
-            ticket.is_overdue = True
-        # isinstance would read the exception's __class__, which may raise.
-        self.interrupted = not issubclass(type(error), Exception)
-        if issubclass(type(error), KeyboardInterrupt) and not replies.inside and replies.owing:
-            rows, _ = replies.busy_rows(replies.owing)
-            where, _ = self.supervisor.find_running(replies.owing)
-            error.add_note(waited(replies.verb, since, rows, where))
-
-    def _raise_failure(self) -> NoReturn:
-        """Raise the failure of the lowest environment; a step or reset loses all of its rows."""
-        replies, table, grace = self.replies, self.rows, Deadline(_FAULT_GRACE)
-        while replies.owing and not grace.passed:
-            came = self._links.wait(grace.left)
-            if came:
-                replies.take(came)
-        failures = sorted(replies.failures, key=lambda failure: failure.env_ids[:1])
-        replies.inside = True
-        pending, states = replies.pending, self.supervisor.states
-        workers = [failure.worker for failure in failures if failure.worker >= 0]
-        is_dead = any(states[worker] is WorkerState.DEAD for worker in workers)
-        if pending is not None and pending.call == "call" and not is_dead:
-            # An exception in a method breaks nothing, and late replies of others are dropped.
-            del replies.tickets[pending.number]
-            replies.pending, replies.failures = None, []
-        else:
-            for failure in failures:
-                table.failures.update(dict.fromkeys(failure.env_ids, failure))
-            replies.drop()
-            table.lose()
-        replies.inside = False
-        failures[0].throw()
+        self.waits.raise_failure()
 
     # ------------------------------------------------------------------ the end
 
