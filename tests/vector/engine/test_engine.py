@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import gymnasium
+import numpy as np
 import pytest
 
 from tests.envs import Failing, Gated, ledgers
@@ -232,3 +234,23 @@ def test_close_in_another_thread_ends_restarts() -> None:
         thread.join(_SECONDS)
         assert not thread.is_alive() and not envs.processes
         envs.close()
+
+
+def test_the_answer_of_send_reset_must_be_received() -> None:
+    """A row that was reset by itself refuses what would drop its answer."""
+    with SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 3) as envs:
+        envs.reset(seed=1)
+        envs.send_reset([0, 1])
+        assert envs.recv(2).env_ids.tolist() == [2, 0]  # 2 was not received after the reset
+        actions = envs.action_space.sample()
+        mask = np.array([True, False, False])
+        for call in (
+            lambda: envs.step(actions),
+            lambda: envs.send(actions[1:2], [1]),
+            lambda: envs.send_reset([1]),
+            lambda: envs.reset(options={"reset_mask": mask}),
+        ):
+            with pytest.raises((AlreadyPendingCallError, ResetNeededError)):
+                call()
+        assert envs.recv(1).env_ids.tolist() == [1]
+        envs.step(actions)

@@ -134,7 +134,7 @@ class Engine:
         """Give up the commands that were interrupted outside of a wait."""
         replies, links, table = self.replies, self._links, self.rows
         self.waits.interrupted = True
-        rows = set(table.having(BUSY)) | set(table.having(READY))
+        rows = {*table.having(BUSY), *table.having(READY), *table.ready}
         for ticket in replies.tickets.values():
             rows.update(range(len(table.state)) if ticket.rows is None else ticket.rows)
         busy = {worker for ticket in replies.tickets.values() for worker in ticket.owing}
@@ -313,7 +313,7 @@ class Engine:
         self.supervisor.start(worker)
         if self._links.builds_again:
             for row in self._links.slices[worker]:
-                if not self.rows.state[row] & READY:
+                if row not in self.rows.ready:
                     self.rows.renew(row)
 
     def restart(self, rows: Sequence[int], terminate: bool) -> list[int]:

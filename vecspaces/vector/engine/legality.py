@@ -11,7 +11,7 @@ from vecspaces.errors import (
     ResetNeededError,
     VecspacesError,
 )
-from vecspaces.vector.engine.rows import BUSY, FAILED, FRESH, LOST, NEW, READY, RowTable
+from vecspaces.vector.engine.rows import BUSY, FAILED, LOST, NEW, READY, RowTable
 from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.failures import Message
 
@@ -23,8 +23,7 @@ WHILE_PENDING: Mapping[str, frozenset[str]] = {
     "step": frozenset({"step_wait"}),
     "call": frozenset({"call_wait"}),
 }
-#: The flags with which any row refuses a call. An unread first observation (READY and FRESH) counts
-#: as no flag.
+#: The flags with which any row refuses a call.
 REFUSED_BY_ANY: Mapping[str, int] = {
     "step": NEW | BUSY | READY | FAILED | LOST,
     "send": LOST,
@@ -47,9 +46,7 @@ REFUSED_BY_NAMED: Mapping[str, int] = {
 
 def _accepted(refused: int) -> bytes:
     """Return the states that have none of the refused flags."""
-    states = range(2 * LOST)
-    effective = {state: state & ~READY if state & FRESH else state for state in states}
-    return bytes(state for state in states if not effective[state] & refused)
+    return bytes(state for state in range(2 * LOST) if not state & refused)
 
 
 _OF_ALL = {call: _accepted(flags) for call, flags in REFUSED_BY_ANY.items()}

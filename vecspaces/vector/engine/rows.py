@@ -22,9 +22,10 @@ Info = dict[str, Any]
 NEW = 1
 #: A command was sent, and the row has not answered.
 BUSY = 2
-#: The row has answered, and its result was not received.
+#: The row has answered, and its result must be received.
 READY = 4
-#: Reset, and sent no action since then: its result is a first observation, which may stay unread.
+#: Reset, and sent no action since then. Without READY: by a reset of the vector env, whose result
+#: can be received and may stay unread.
 FRESH = 8
 #: The last step ended the episode. In NEXT_STEP mode this is noted only where it is needed.
 ENDED = 16
@@ -47,7 +48,7 @@ class RowTable:
         memory: The same bytes; storing all of them takes half the time of `state`.
         flags: The same bytes as an array; shape `(num_envs,)`, dtype uint8.
         number: The number of the ticket that each row was sent last.
-        ready: The rows that are READY, in the order in which they answered, and the info of each.
+        ready: The rows that can be received, in the order in which they answered, and their infos.
         results: The ready rows that were called, and the result of each, or its failure.
         failures: The rows that are FAILED, and the failure of each.
         outdated: Rows whose environment the next reset builds again, in the caller's process.
@@ -162,8 +163,7 @@ class RowTable:
         for row, info in infos.items():
             self._begin(row)
             self._drop(row)
-            self.state[row] = FRESH
-            self.answer(row, info)
+            self.state[row], self.ready[row] = FRESH, info
 
     def _begin(self, row: int) -> None:
         """Note that an episode begins, in an environment that is built again if necessary."""
