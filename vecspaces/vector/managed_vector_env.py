@@ -104,7 +104,6 @@ class ManagedVectorEnv(
         counts = [count for description in descriptions for count in description.counts]
         # Rows that step together, because their environments are one vector env.
         self._together = rows_of(counts)
-        self._has_vector_envs = any(any(group.are_vector) for group in descriptions)
         self.rows_per_env = tuple(unit for group in descriptions for unit in group.units)
         self._unit_of = np.arange(len(self.rows_per_env)).repeat(self.rows_per_env).tolist()
         self._name_agents([agents for group in descriptions for agents in group.agents], counts)

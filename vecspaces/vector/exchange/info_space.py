@@ -103,12 +103,6 @@ class InfoRows:
                 infos[name] = array.copy() if copy else array.view()
                 infos[mask_name] = mask.copy() if copy else mask.view()
 
-    def add_to(self, info: dict[str, Any], row: int) -> None:
-        """Add the keys that one environment returned to its own info."""
-        for name, rows, _, _, mask in self.keys:
-            if mask[row]:
-                info[name] = rows.item(row)
-
     def gather(
         self, infos: dict[str, Any], rows: npt.NDArray[Any], chosen: Mask | bool = True
     ) -> None:

@@ -45,9 +45,8 @@ class Op(IntEnum):
         return self.name.lower().removesuffix("_rows")
 
 
-#: The commands that take actions, and those that write rows.
+#: The commands that take actions.
 STEPS = (Op.STEP, Op.STEP_ROWS)
-WRITES = (*STEPS, Op.RESET)
 
 # One message is this header and then its payload. A reply carries the sequence number of its
 # command, so that a late one is recognised and never taken for the reply to another command.

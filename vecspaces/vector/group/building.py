@@ -254,7 +254,6 @@ class GroupDescription:
     info_spaces: tuple[InfoSpace, ...]  # of each environment
     agents: tuple[Agents, ...]  # of each environment
     units: tuple[int, ...]  # the rows of each environment, those in a vector env one by one
-    are_vector: tuple[bool, ...]  # whether each environment is a vector env
     # The metadata and render mode of the first environment.
     metadata: dict[str, Any]
     render_mode: str | None
@@ -270,7 +269,6 @@ class GroupDescription:
             tuple(result.info_space for result in built),
             tuple(result.agents for result in built),
             tuple(unit for result in built for unit in result.units),
-            tuple(is_vector_env(result.env) for result in built),
             dict(getattr(first, "metadata", None) or {}),
             getattr(first, "render_mode", None),
         )

@@ -22,7 +22,6 @@ from vecspaces.vector.backends.process.waiting import spin
 from vecspaces.vector.exchange.messages import HEADER, Op, dumps
 
 _CHUNK = 1 << 16
-_READ_SIZE = (_CHUNK,)
 _MOST_WRITTEN = 1 << 20
 # `poll` reports at once that no such descriptor is open.
 _NEVER_OPEN = 2**31 - 1
