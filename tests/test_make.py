@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
+import tempfile
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -140,8 +141,7 @@ def test_the_environments_are_built_once_each_and_where_they_run(
     backend: str, tmp_path: Path
 ) -> None:
     def build() -> Ledger:
-        process = multiprocessing.current_process().pid
-        (tmp_path / f"{process}-{len(list(tmp_path.iterdir()))}").touch()
+        tempfile.mkstemp(prefix=f"{multiprocessing.current_process().pid}-", dir=tmp_path)
         return Ledger()
 
     vector_kwargs = {"num_workers": 1} if backend == "async" else {}
