@@ -24,7 +24,7 @@ from vecspaces.vector.exchange.infos import Part, as_columns, snapshot, split
 from vecspaces.vector.exchange.messages import Op, Reply, StepRows, Written
 
 _BOUND, _DIED, _DONE, _FAILED, _PART = Op.BOUND, Op.DIED, Op.DONE, Op.FAILED, Op.PART
-_STEP, _STEP_ROWS = Op.STEP, Op.STEP_ROWS
+_STEP, _STEPPED, _STEP_ROWS = Op.STEP, Op.STEPPED, Op.STEP_ROWS
 
 
 class Replies:
@@ -107,7 +107,10 @@ class Replies:
         for reply in self._links.read(came):
             worker, op, number, payload = reply
             ticket = self.tickets.get(number)
-            if op is not _DONE:
+            if op is _STEPPED:
+                if ticket is not None:
+                    ticket.owing.difference_update(payload)
+            elif op is not _DONE:
                 self._take_other(reply, ticket)
             elif ticket is None:
                 continue  # too late

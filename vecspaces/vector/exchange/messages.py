@@ -38,6 +38,7 @@ class Op(IntEnum):
     FAILED = 20
     # reported of workers, not by them
     DIED = 21
+    STEPPED = 22  # several workers, the payload, have replied to one `STEP` without a payload
 
     @property
     def verb(self) -> str:

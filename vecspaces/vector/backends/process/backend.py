@@ -84,7 +84,7 @@ _EXIT_SECONDS = 0.5
 # The interval of checks whether another thread has left its wait.
 _LOOK_SECONDS = 1e-3
 _BUILD, _STEP, _STEP_ROWS, _PART = Op.BUILD, Op.STEP, Op.STEP_ROWS, Op.PART
-_BUILT, _DONE = Op.BUILT, Op.DONE
+_BUILT, _DONE, _STEPPED = Op.BUILT, Op.DONE, Op.STEPPED
 # From how many workers on one epoll descriptor is faster than `poll` of each descriptor.
 _MANY_WORKERS = 5
 
@@ -116,13 +116,13 @@ class Handle:
         """Those, and the descriptor that it is written to."""
         return {self.channel.out_fd, *self.descriptors}
 
-    def exchange(self, poller: Poller) -> tuple[list[Frame], bool]:
-        """Write what waits to be sent; return the frames that came, and whether it has ended."""
+    def exchange(self, poller: Poller, expected: bytes) -> tuple[list[Frame], bool] | None:
+        """Write what waits to be sent; return what `CallerEnd.receive` returns."""
         channel = self.channel
         if channel.pending:
             channel.flush()
             poller.watch_room(channel.out_fd, channel.pending)
-        return channel.receive()
+        return channel.receive(expected)
 
     def close(self) -> None:
         """Free the descriptors, except those of the process."""
@@ -178,8 +178,9 @@ class ProcessBackend(RemoteBackend):
         # The descriptor that all workers get, of the arena's file, if it has one.
         self._shared: tuple[int, ...] = ()
         self._poller = Poller()
-        # Whether every action fits into shared memory, so that a step is a bare header.
-        self._is_plain = False
+        # Whether every action fits into shared memory, so that a step is a bare header, and the
+        # header of a reply without a payload to the last such step.
+        self._is_plain, self._expected = False, b""
         self._by_fd: dict[int, int] = {}
         # The workers that a command is being sent to, and the descriptors that are being read.
         self._touched: Iterable[int] = ()
@@ -300,13 +301,14 @@ class ProcessBackend(RemoteBackend):
         """Send a command to workers, after every payload is packed."""
         if op is _STEP and self._is_plain:
             frames = [HEADER.pack(op, slot, seq, 0)] * len(payloads)
+            self._expected = HEADER.pack(_DONE, slot, seq, 0)
         else:
             frames = self._pack(op, slot, seq, payloads)
+        handles = self._handles
         self._touched = payloads
         for worker, frame in zip(payloads, frames, strict=True):
-            channel = self._handles[worker].channel
-            channel.send(frame)
-            if channel.pending:
+            channel = handles[worker].channel
+            if not channel.send(frame):
                 self._poller.watch_room(channel.out_fd, True)
         self._working.update(dict.fromkeys(payloads, op))
         self._touched = ()
@@ -372,7 +374,7 @@ class ProcessBackend(RemoteBackend):
     ) -> list[Reply]:
         """Read whether a worker has closed its environments; return what went wrong."""
         handle = self._handles[index]
-        frames, has_ended = handle.exchange(poller)
+        frames, has_ended = handle.exchange(poller, b"") or ([], False)
         for op, slot, seq, data in frames:
             if op is _DONE and seq == 0:
                 unanswered.discard(index)
@@ -421,15 +423,21 @@ class ProcessBackend(RemoteBackend):
         """Read the messages that came, and the deaths."""
         self._collecting, self._ready = get_ident(), came
         replies: list[Reply] = []
-        working, seen = self._working, set[int]()
+        stepped: list[int] = []
+        working, seen, expected, handles = self._working, set[int](), self._expected, self._handles
+        find, poller = self._by_fd.get, self._poller
         try:
             for fd, _ in came:
-                index = self._by_fd.get(fd)
+                index = find(fd)
                 if index is None or index in seen:
                     continue
                 seen.add(index)
-                handle = self._handles[index]
-                frames, ended = handle.exchange(self._poller)
+                handle = handles[index]
+                received = handle.exchange(poller, expected)
+                if received is None:
+                    stepped.append(index)
+                    continue
+                frames, ended = received
                 for op, slot, seq, data in frames:
                     if not data:
                         replies.append(make_reply((index, op, seq, None)))
@@ -447,6 +455,11 @@ class ProcessBackend(RemoteBackend):
                     working.pop(index, None)
                     replies.append(Reply(index, Op.DIED, 0, self._exit_status(index)))
                     self._forget(handle)
+            if stepped:
+                for index in stepped:
+                    working.pop(index, None)
+                number = HEADER.unpack(expected)[2]
+                replies.append(make_reply((stepped[0], _STEPPED, number, stepped)))
             self._ready = []
         finally:
             self._collecting = 0

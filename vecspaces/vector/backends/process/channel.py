@@ -71,20 +71,22 @@ class CallerEnd:
         self.inbox: list[bytes] = []
         self._outbox = memoryview(b"")
 
-    def send(self, data: bytes) -> None:
-        """Send as much as possible at once, and store the rest for `flush`."""
+    def send(self, data: bytes) -> bool:
+        """Send as much as possible at once, and store the rest for `flush`; return whether all."""
         if self.pending:
             self._outbox = memoryview(bytes(self._outbox) + data)
-            return
+            return False
         try:
             sent = self.line.write(data)
         except BlockingIOError:
             sent = 0
         except GONE:
-            return  # the worker is gone, as `receive` finds
-        if sent < len(data):
-            self._outbox = memoryview(data)[sent:]
-            self.pending = True
+            return True  # the worker is gone, as `receive` finds
+        if sent == len(data):
+            return True
+        self._outbox = memoryview(data)[sent:]
+        self.pending = True
+        return False
 
     def flush(self) -> None:
         """Send more of the stored bytes."""
@@ -97,8 +99,11 @@ class CallerEnd:
         self._outbox = self._outbox[sent:]
         self.pending = len(self._outbox) > 0
 
-    def receive(self) -> tuple[list[Frame], bool]:
-        """Return the whole frames that came, and whether the worker's end is closed."""
+    def receive(self, expected: bytes = b"") -> tuple[list[Frame], bool] | None:
+        """Return the whole frames that came, and whether the worker's end is closed.
+
+        None: the `expected` header came, and nothing else; this is faster than a list of frames.
+        """
         inbox, read, ended = self.inbox, self.line.read, False
         while True:
             try:
@@ -107,10 +112,8 @@ class CallerEnd:
                 break
             except GONE:
                 data = b""
-            if len(data) == HEADER.size and not inbox:
-                op, slot, seq, length = HEADER.unpack(data)
-                if length == 0:
-                    return [(_OPS[op], slot, seq, b"")], False
+            if data == expected and data and not inbox:
+                return None
             inbox.append(data)
             if len(data) < _CHUNK:
                 ended = not data
@@ -118,8 +121,8 @@ class CallerEnd:
         if not inbox:
             return [], ended
         if len(inbox[0]) >= HEADER.size:
-            expected = HEADER.size + HEADER.unpack_from(inbox[0])[-1]
-            if sum(map(len, inbox)) < expected:  # joined once, when it is whole
+            whole = HEADER.size + HEADER.unpack_from(inbox[0])[-1]
+            if sum(map(len, inbox)) < whole:  # joined once, when it is whole
                 return [], ended
         data = b"".join(inbox)
         frames, start = [], 0
