@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "vecspaces"
 # A package may import from itself and from those above it in this list. Inside `vector`, each
 # folder has a place of its own: engine > backends > group > exchange.
 LAYERS = (
-    ("errors", "checks", "cores", "files", "log", "pickling", "typevars"),
+    ("errors", "checks", "cores", "files", "log", "pickling", "system", "typevars"),
     ("seeding",),
     ("spaces",),
     ("env", "interop"),
@@ -124,6 +124,29 @@ def private_uses_of(path: Path) -> Iterator[str]:
         of_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
         if not of_self and node.attr not in methods | {"_asdict", "_fields"}:  # of NamedTuples
             yield f"{path}, line {node.lineno}: {ast.unparse(node)}"
+
+
+#: Modules whose content differs between systems, and those that some systems do not have.
+DIFFERENT = {"multiprocessing", "os", "select", "signal", "socket", "sys", "mmap", "time"}
+ELSEWHERE = {"fcntl", "grp", "msvcrt", "pwd", "resource", "termios", "tty", "winreg"}
+
+
+def questions_of(path: Path) -> Iterator[str]:
+    """Yield where a file asks for the system, or for what one of its modules has."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for module, _ in imports_of(tree):
+        if module.partition(".")[0] in ELSEWHERE:
+            yield f"{path} imports {module}"
+    for node in ast.walk(tree):
+        text = ast.unparse(node) if isinstance(node, (ast.Attribute, ast.Call)) else ""
+        asks = re.match(rf"(hasattr|getattr)\(({'|'.join(DIFFERENT)}), ", text)
+        if asks or text in ("sys.platform", "os.name", "platform.system"):
+            yield f"{path}, line {node.lineno}: {text}"
+
+
+def test_one_module_asks_what_the_system_has() -> None:
+    asking = {path for path in FILES for _ in questions_of(path)}
+    assert asking == {PACKAGE / "system.py"}, [*map(list, map(questions_of, asking))]
 
 
 @pytest.mark.parametrize("folder", ["aio", "evaluation"])

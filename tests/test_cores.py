@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.envs import ledgers
-from vecspaces import cores
+from vecspaces import cores, system
 from vecspaces.cores import count_usable_cores, cpu_quota
 from vecspaces.vector import AsyncVectorEnv
 
@@ -71,15 +70,13 @@ def test_the_smallest_quota_on_the_way_up_counts(case: str, tmp_path: Path) -> N
 def test_a_quota_bounds_the_affinity_and_a_fraction_counts_as_a_core(
     affinity: int, quota: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cores, "usable_cores", lambda: list(range(affinity)))
-    monkeypatch.setattr(os, "process_cpu_count", lambda: affinity, raising=False)
+    monkeypatch.setattr(system, "count_cores", lambda: affinity)
     monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
     assert count_usable_cores() == expected
 
 
 def test_the_default_number_of_workers_keeps_to_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "usable_cores", lambda: list(range(64)))
-    monkeypatch.setattr(os, "process_cpu_count", lambda: 64, raising=False)
+    monkeypatch.setattr(system, "count_cores", lambda: 64)
     monkeypatch.setattr(cores, "cpu_quota", lambda: 2.0)
     with AsyncVectorEnv(ledgers(5)) as envs:
         assert envs.num_workers == len(multiprocessing.active_children()) == 2

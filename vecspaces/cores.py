@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
-
-def usable_cores() -> list[int]:
-    """Return the numbers of the cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+from vecspaces import system
 
 
 def count_usable_cores() -> int:
     """Return the number of cores that this process may use, at least 1, by affinity and quota."""
-    # Python 3.13: the affinity, unless the user asked for another number (-X cpu_count).
-    count = getattr(os, "process_cpu_count", lambda: None)() or len(usable_cores())
-    return math.ceil(min(cpu_quota(), count))
+    return math.ceil(min(cpu_quota(), system.count_cores()))
 
 
 def cpu_quota(root: Path = Path("/")) -> float:

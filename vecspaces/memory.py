@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vecspaces import system
+
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
@@ -58,7 +60,7 @@ class Arena:
         With `fd`, in a file of `anonymous_file`, which the arena owns from here on.
         """
         nbytes = _checked_size(nbytes)
-        if sys.platform == "win32":
+        if not system.has("descriptors"):
             return cls.attach(f"vecspaces-{os.urandom(16).hex()}", nbytes)
         fd = anonymous_file() if fd is None else fd
         try:
@@ -83,8 +85,8 @@ class Arena:
             except BaseException:
                 os.close(handle)
                 raise
-        elif sys.platform == "win32":
-            mapping = mmap.mmap(-1, length, tagname=handle)
+        elif not system.has("descriptors"):
+            mapping = mmap.mmap(-1, length, tagname=handle)  # type: ignore[call-arg]
         else:
             raise TypeError(f"handle: expected a file descriptor, found {handle!r}")
         arena = cls.__new__(cls)
@@ -149,7 +151,7 @@ def _checked_size(nbytes: int) -> int:
 
 def anonymous_file() -> int:
     """Open a file without a name, closed on exec, readable by this user alone."""
-    if hasattr(os, "memfd_create"):
+    if system.has("memfd"):
         return os.memfd_create("vecspaces", os.MFD_CLOEXEC)
     import tempfile  # here, since it is rarely needed and slow to import
 

@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import os
 import select
-import sys
 import tempfile
 import time
 import warnings
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from vecspaces import system
 from vecspaces.env import Env
 from vecspaces.errors import StepTimeoutError
 from vecspaces.interop import native_space
@@ -134,7 +134,7 @@ def _open_gymnasium(kind: str, make: Factory, num_envs: int, stack: contextlib.E
     vector = importlib.import_module("gymnasium.vector")
     # Workers inherit the block: otherwise each prints a traceback after Ctrl-C. A fork server does
     # not, so they are forked where that is usual.
-    options = {"context": "fork"} if kind[0] == "A" and sys.platform == "linux" else {}
+    options = {"context": "fork"} if kind[0] == "A" and system.has("fork") else {}
     with blocked():
         envs = getattr(vector, kind)([make] * num_envs, **options)
     stack.callback(_close_quietly, envs)
@@ -220,7 +220,7 @@ class BareLoops:
         self._folder = stack.enter_context(tempfile.TemporaryDirectory())
         #: The pipes of each loop, for its commands and its replies.
         self._pipes: list[list[int]] = []
-        for number in range(count if hasattr(os, "mkfifo") else 0):
+        for number in range(count if system.has("fifo") else 0):
             names = [f"{self._folder}/{number}.{name}" for name in ("commands", "replies")]
             for name in names:
                 os.mkfifo(name)

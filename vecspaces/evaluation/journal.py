@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import hashlib
 import json
@@ -15,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from vecspaces import system
 from vecspaces.checks import show_value
 from vecspaces.evaluation.result import EpisodeResult
-
-if sys.platform != "win32":
-    import fcntl
 
 _FORMAT = "vecspaces.evaluate 1"
 _BEGINNING = json.dumps({"journal": _FORMAT})[:-1].encode()
@@ -88,7 +85,7 @@ class Journal:
         """Open or make the file, but never make the target of a symbolic link."""
         if self.path.is_dir():
             raise self._no_file("a folder")
-        flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0)
+        flags = os.O_RDWR | os.O_APPEND | system.O_BINARY
         try:
             return os.open(self.path, flags)
         except FileNotFoundError:
@@ -96,7 +93,7 @@ class Journal:
                 raise self._no_file(
                     f"a symbolic link to {self.path.readlink()}, which does not exist"
                 ) from None
-            return os.open(self.path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+            return os.open(self.path, flags | os.O_CREAT | system.O_NOFOLLOW, 0o666)
 
     def _no_file(self, found: str) -> ValueError:
         return ValueError(f"journal: expected a file or a new name, found {self.path}, {found}")
@@ -105,14 +102,8 @@ class Journal:
         """Refuse a file that another evaluation writes."""
         if _OPEN.setdefault(self._file, self) is not self:
             raise self._taken()
-        if sys.platform != "win32":
-            try:
-                # Not `flock`: forked workers share its locks, and would keep this one for some time
-                # after the caller was killed.
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:  # any other errno: a file system without locks
-                if error.errno in (errno.EACCES, errno.EAGAIN):
-                    raise self._taken() from None
+        if not system.lock_file(self._descriptor):
+            raise self._taken()
 
     def _taken(self) -> ValueError:
         return ValueError(

@@ -6,14 +6,12 @@ A probe is a function that `ProbeHost.run` calls with a `Played` to fill.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import itertools
 import multiprocessing
 import os
 import random
 import re
-import sys
 import tempfile
 import threading
 import time
@@ -23,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from vecspaces import system
 from vecspaces.checks import show_value
 from vecspaces.testing.isolation import Played, ProbeHost
 from vecspaces.testing.recording import DeclaredInfos, Recorder, digest
@@ -305,15 +304,15 @@ def _find_growth(marks: list[dict[str, float]]) -> dict[str, str]:
 
 def _trim_heap() -> None:
     """Give back the memory that the parent had freed before the fork: a leak would hide in it."""
-    if sys.platform == "linux":
+    if system.has("proc"):
         with contextlib.suppress(AttributeError):  # the C library is not glibc
-            ctypes.CDLL(None).malloc_trim(0)
+            system.load_libc().malloc_trim(0)
 
 
 def _resources() -> dict[str, float]:
     gc.collect()
     proc = Path("/proc/self")
-    if sys.platform != "linux" or not proc.is_dir():
+    if not system.has("proc"):
         threads, processes = threading.active_count(), len(multiprocessing.active_children())
         return {"descriptors": 0, "memory": 0, "threads": threads, "processes": processes}
     processes = 0

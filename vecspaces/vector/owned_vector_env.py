@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from multiprocessing import util
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic
 
+from vecspaces import system
 from vecspaces.vector.engine.arguments import Settings
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType
@@ -63,5 +63,4 @@ def _disown_all() -> None:
     _made.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)
+system.run_in_forks(_disown_all)

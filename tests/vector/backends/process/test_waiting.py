@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from tests.envs import ledgers
+from vecspaces import system
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends import worker_setup
 from vecspaces.vector.backends.process import backend, waiting
@@ -28,7 +29,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(waiting, "perf_counter", lambda: clock.now)
-    monkeypatch.setattr(waiting, "_let_others_run", lambda: None)
+    monkeypatch.setattr(system, "yield_core", lambda: None)
     return clock
 
 
@@ -46,7 +47,7 @@ def test_spin_ends_after_a_constant_time(clock: Clock) -> None:
 def test_spin_ends_when_another_process_kept_the_core(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "_let_others_run", lambda: setattr(clock, "now", 1.0))
+    monkeypatch.setattr(system, "yield_core", lambda: setattr(clock, "now", 1.0))
     assert spin(partial(clock.look, 2.0)) == []
     assert clock.now == pytest.approx(1.0, abs=2e-6)
 

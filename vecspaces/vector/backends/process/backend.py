@@ -27,6 +27,7 @@ from multiprocessing.process import BaseProcess
 from threading import get_ident
 from typing import Any
 
+from vecspaces import system
 from vecspaces.cores import count_usable_cores
 from vecspaces.errors import WorkerDiedError
 from vecspaces.memory import Arena, anonymous_file
@@ -212,7 +213,7 @@ class ProcessBackend(RemoteBackend):
     def _prepare(self) -> None:
         """Open the descriptors for all workers."""
         with uninterrupted():
-            if self._shared_memory and sys.platform != "win32":
+            if self._shared_memory and system.has("descriptors"):
                 self._shared = descriptors.acquire(anonymous_file)
             self._poller = Poller(gathers=len(self._setups) >= _MANY_WORKERS)
 

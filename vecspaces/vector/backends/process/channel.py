@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from vecspaces import system
 from vecspaces.vector.backends.process import descriptors
 from vecspaces.vector.backends.process.line import GONE, Line
 from vecspaces.vector.backends.process.waiting import spin
@@ -154,7 +155,7 @@ class WorkerEnd:
         line.set_blocking(True)
         self.line = line
         self._read, self._write = line.read, line.write
-        self._poll = select.poll() if hasattr(select, "poll") else None
+        self._poll = select.poll() if system.has("poll") else None
         if self._poll is not None:
             self._poll.register(line.fd, select.POLLIN)
 
@@ -206,7 +207,7 @@ class Poller:
     """
 
     def __init__(self, gathers: bool = False) -> None:
-        self._poll = select.poll() if hasattr(select, "poll") else None
+        self._poll = select.poll() if system.has("poll") else None
         self._epoll: select.epoll | None = None
         # The object that has the descriptors.
         self._registry: Any = self._poll
@@ -220,7 +221,7 @@ class Poller:
 
     def _gather(self) -> None:
         """Watch all descriptors by one epoll descriptor."""
-        if self._poll is None or self._epoll is not None or not hasattr(select, "epoll"):
+        if self._poll is None or self._epoll is not None or not system.has("epoll"):
             return
         self._registry = self._epoll = select.epoll()
         for fd in self._reading | self._writing:

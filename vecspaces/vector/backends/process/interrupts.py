@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import signal
 import sys
 import threading
@@ -22,6 +21,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import FrameType
 from typing import Any, NamedTuple
+
+from vecspaces import system
 
 # Signals with a name; programs rarely handle others, and each takes a call.
 _SIGNALS = tuple(signal.valid_signals().intersection(signal.Signals))
@@ -80,7 +81,7 @@ def blocked() -> Iterator[None]:
     A Ctrl-C that came meanwhile is delivered at the end of the block; a worker unblocks it after it
     ignores it.
     """
-    if sys.platform == "win32":
+    if not system.has("sigmask"):
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -105,10 +106,7 @@ def _read_action(number: int) -> ctypes.Array[ctypes.c_char] | None:
     return None if _libc().sigaction(number, None, action) else action
 
 
-@lru_cache(maxsize=1)
-def _libc() -> Any:
-    """Load the C library of this process; None on Windows."""
-    return None if sys.platform == "win32" else ctypes.CDLL(None)
+_libc = lru_cache(maxsize=1)(system.load_libc)
 
 
 def _is_pythons(number: int) -> bool:
@@ -173,5 +171,4 @@ def _forget() -> None:
     _restore()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+system.run_in_forks(_forget)

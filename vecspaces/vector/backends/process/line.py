@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from vecspaces import system
 from vecspaces.vector.backends.process import descriptors
 
 GONE = (BrokenPipeError, ConnectionResetError)
@@ -46,7 +46,7 @@ class Line:
     @classmethod
     def pair(cls, shared: tuple[int, ...]) -> tuple[Line, Line]:
         """Return the caller's end and the worker's, which also has the shared descriptors."""
-        if sys.platform == "win32":
+        if not system.has("descriptors"):
             ours, theirs = socket.socketpair()
             return cls(sock=ours), cls(sock=theirs)
         commands, to_worker, replies, to_caller = descriptors.acquire(os.pipe, os.pipe)
@@ -90,7 +90,7 @@ def process_descriptor(pid: int) -> int | None:
 
     Unlike the end of a pipe it cannot be kept open by the process's own children.
     """
-    if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
+    if not system.has("pidfd"):
         return None
     with suppress(ProcessLookupError):  # it ended
         return next(iter(descriptors.acquire_if_possible(partial(os.pidfd_open, pid))), None)

@@ -17,6 +17,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from vecspaces import system
 from vecspaces.errors import StepTimeoutError
 from vecspaces.vector.backends.process import descriptors
 from vecspaces.vector.backends.process.interrupts import blocked, take_ctrl_c, uninterrupted
@@ -223,7 +224,7 @@ def _without_lost_main() -> Iterator[None]:
                 main["__file__"] = path
 
 
-if sys.platform != "win32":
+if system.has("fork"):
     from multiprocessing import forkserver, popen_fork
 
     def _start_by_server(process: BaseProcess, seconds: float) -> None:
@@ -268,7 +269,7 @@ if sys.platform != "win32":
         if alive is not None:
             os.close(alive)
 
-    os.register_at_fork(after_in_child=_renew)
+    system.run_in_forks(_renew)
 
     class _ForkPopen(popen_fork.Popen):
         """multiprocessing's class for forks; one that fails leaves no descriptors."""

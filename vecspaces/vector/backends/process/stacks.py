@@ -15,7 +15,6 @@ import os
 import re
 import signal
 import struct
-import sys
 import threading
 import time
 import traceback
@@ -24,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vecspaces import system
 from vecspaces.vector.backends.process import descriptors
 
 # The time between checks for an answer.
@@ -38,9 +38,9 @@ _LONGEST = 1 << 20
 
 # The signals of a crash, which faulthandler catches.
 _CRASHES = {
-    getattr(signal, name)
-    for name in ("SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL")
-    if hasattr(signal, name)
+    number
+    for number in signal.Signals
+    if number.name in ("SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL")
 }
 _FATAL = "Fatal Python error: "
 # Where faulthandler ends early, because a thread is starting or ending: it is asked again.
@@ -80,7 +80,7 @@ class StackFile:
     @classmethod
     def make(cls) -> StackFile:
         """Make one; without a file if the system has no anonymous files."""
-        if sys.platform != "linux":
+        if not (system.has("memfd") and system.has("proc")):
             return cls()
         file = partial(os.memfd_create, "vecspaces")
         pipe = partial(os.pipe2, os.O_CLOEXEC | os.O_NONBLOCK)

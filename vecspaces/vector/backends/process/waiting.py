@@ -6,16 +6,16 @@ which remove the core of an idle process.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from time import perf_counter
 from typing import TypeVar
+
+from vecspaces import system
 
 Ready = TypeVar("Ready")
 
 #: Longer than most waits for cheap environments; negligible beside the others.
 SPIN_SECONDS = 100e-6
-_let_others_run: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 
 def spin(look: Callable[[], Ready]) -> Ready:
@@ -27,5 +27,5 @@ def spin(look: Callable[[], Ready]) -> Ready:
     """
     until = perf_counter() + SPIN_SECONDS
     while not (ready := look()) and perf_counter() < until:
-        _let_others_run()
+        system.yield_core()
     return ready

@@ -6,13 +6,13 @@ import os
 import pickle
 import select
 import signal
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from vecspaces import system
 from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import pack_part, pack_result
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack_frame
@@ -51,7 +51,7 @@ def worker_main(
     # Ctrl-C is for the caller only, and so is an inherited handler of SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if sys.platform != "win32":
+    if system.has("sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     channel = WorkerEnd(line)
     factories: Sequence[int] = ()
@@ -197,7 +197,7 @@ def _watch(caller: int, stacks: StackFile) -> None:
 
     It ends the process even in the middle of a long step.
     """
-    if not hasattr(select, "poll"):  # on Windows, the end of the stream shows it
+    if not system.has("poll"):  # on Windows, the end of the stream shows it
         return
     descriptor, poll = process_descriptor(caller), select.poll()
     for watched in (descriptor, stacks.bell):
