@@ -38,7 +38,7 @@ PUBLIC = {
         "concatenate", "create_empty_array", "create_shared_memory", "iterate",
         "read_from_shared_memory", "write_to_shared_memory",
     },
-    "vecspaces.envs": {"ActionChunks", "Tasks"},
+    "vecspaces.envs": {"ActionChunks", "Tasks", "VectorReward"},
     "vecspaces.testing": {"Finding", "Report", "check_env"},
     "vecspaces.wrappers": {
         "ClipAction", "ClipReward", "DtypeObservation", "FilterObservation", "FlattenObservation",

@@ -1,9 +1,10 @@
-"""Environments made of environments: chunks of actions, and several tasks."""
+"""Environments made of environments: chunks of actions, tasks, several objectives."""
 
 from vecspaces.envs.action_chunks import ActionChunks
 from vecspaces.envs.tasks import Tasks
+from vecspaces.envs.vector_reward import VectorReward
 
-__all__ = ["ActionChunks", "Tasks"]
+__all__ = ["ActionChunks", "Tasks", "VectorReward"]
 
 
 def __dir__() -> list[str]:

@@ -15,5 +15,13 @@ class Tasks(envs.Tasks, gymnasium.Env):  # type: ignore[misc]
     """`vecspaces.envs.Tasks` as a `gymnasium.Env`."""
 
 
+class VectorReward(envs.VectorReward, gymnasium.Env):  # type: ignore[misc]
+    """`vecspaces.envs.VectorReward` as a `gymnasium.Env`."""
+
+
 #: The class that is a `gymnasium.Env`, for each class that is not.
-KINDS: dict[type, type] = {envs.ActionChunks: ActionChunks, envs.Tasks: Tasks}
+KINDS: dict[type, type] = {
+    envs.ActionChunks: ActionChunks,
+    envs.Tasks: Tasks,
+    envs.VectorReward: VectorReward,
+}

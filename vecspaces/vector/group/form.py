@@ -119,14 +119,18 @@ def as_reward(reward: Any, row: int | None = None) -> float:
     """Return a reward, which is a number or an array with one number, as a float."""
     if type(reward) in FLOATS:
         return float(reward)
-    if not isinstance(reward, (list, tuple)):
+    is_vector = isinstance(reward, (list, tuple))
+    if not is_vector:
         with suppress(*RAISED):  # a foreign object's conversion may raise anything
             array = np.asarray(reward)
             if array.dtype.kind in "fiub" and array.size == 1 and array.ndim <= 1:
                 return float(array.reshape(())[()])
+            is_vector = array.ndim == 1
             if array.dtype == object:
                 return float(reward)
     text = f" returned {show_value(reward)} as its reward: expected a number"
+    if is_vector:
+        text += "; for several objectives, wrap it in vecspaces.envs.VectorReward(env, weights)"
     raise InvalidResult(InvalidRewardError, text, row)
 
 
