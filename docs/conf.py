@@ -39,7 +39,10 @@ extensions = [
     "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
 ]
+copybutton_prompt_text = r">>> |\.\.\. |\$ "  # of doctests and shells, which are not copied
+copybutton_prompt_is_regexp = True
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 
@@ -66,6 +69,7 @@ html_theme_options = {
 }
 
 autosummary_ignore_module_all = False  # what is public is what `__all__` says
+autosummary_imported_members = True  # `__dir__` of modules hides `__all__` from autosummary
 default_role = "code"  # what docstrings mean by single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -30,6 +30,8 @@ from vecspaces.vector.exchange.infos import gather, merge, snapshot
 from vecspaces.vector.group.form import InvalidResult, as_reward
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+__all__ = ["AgentDict", "AgentError", "AgentRows", "as_env", "as_vector_env"]
+
 _MASK = "action_mask"
 _FLAG = spaces.Box(0, 1, (), np.bool_)
 _REQUIRED = ("possible_agents", "observation_space", "action_space", "reset", "step")

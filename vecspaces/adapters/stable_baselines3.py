@@ -35,6 +35,8 @@ from vecspaces.adapters.gymnasium import (  # noqa: E402  # SB3 brings Gymnasium
     to_gymnasium,
 )
 
+__all__ = ["DummyVecEnv", "SubprocVecEnv", "VecspacesVecEnv", "as_vec_env"]
+
 _LIBRARY = "Stable-Baselines3"
 Indices = int | Iterable[int] | None
 InfoList = list[dict[str, Any]]

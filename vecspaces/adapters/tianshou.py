@@ -25,6 +25,8 @@ _venvs: Any = require_extra("tianshou.env.venvs", "tianshou")
 
 from vecspaces.adapters.gymnasium import to_gymnasium  # noqa: E402  # Tianshou brings Gymnasium
 
+__all__ = ["VectorEnv"]
+
 _LIBRARY = "Tianshou"
 _SPACES = ("observation_space", "action_space")
 _TUPLES = (spaces.Tuple, spaces.Graph, spaces.Sequence, spaces.OneOf)

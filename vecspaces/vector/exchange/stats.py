@@ -205,7 +205,7 @@ class Stats:
 
     @property
     def bottleneck(self) -> str:
-        """One sentence: what takes the largest share of the caller's time, and what helps.
+        """A sentence that says what takes the largest share of the caller's time, and what helps.
 
         Example:
             >>> from vecspaces import make_vec

@@ -141,7 +141,7 @@ def iterate(space: Space[Any], items: Any) -> Iterator[Any]:
         items: The batch.
 
     Returns:
-        An iterator over the values: views of the rows of arrays, or scalars.
+        An iterator over views of the rows of arrays, over scalars, or over values.
 
     Raises:
         TypeError: If `space` is not a space, or its values cannot be iterated over.

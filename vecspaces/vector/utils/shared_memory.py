@@ -106,8 +106,8 @@ def read_from_shared_memory(space: Space[Any], shared_memory: SharedMemory, n: i
         n: How many environments the memory was made for.
 
     Returns:
-        The batch, nested like the space: live views `(n, *shape)` for arrays, and tuples of n
-        values, decoded at each call, for everything else.
+        Live views `(n, *shape)` for arrays, nested like the space, and tuples of n values, decoded
+        at each call, for everything else.
 
     Raises:
         TypeError: If `shared_memory` is another object.

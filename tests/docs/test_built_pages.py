@@ -1,0 +1,102 @@
+"""The built pages contain what they must: `.ci/docs` builds them and names their folder."""
+
+from __future__ import annotations
+
+import ast
+import html
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILT = Path(os.environ.get("BUILT_PAGES", "not built"))
+GENERATED = BUILT / "api" / "generated"
+MODULES = re.findall(
+    r"^   (vecspaces[\w.]*)$", (ROOT / "docs/api/index.md").read_text("utf-8"), re.MULTILINE
+)
+# Names with a page in the module that they belong to.
+ELSEWHERE = {"vecspaces.Space": "vecspaces.spaces.Space"}
+# The bases whose methods have no entry, in the template of classes.
+FOREIGN = ("builtins", "typing", "collections.abc", "enum", "abc")
+
+pytestmark = pytest.mark.skipif("BUILT_PAGES" not in os.environ, reason="the pages are not built")
+
+
+def public_names(module: str) -> list[str]:
+    """Return `__all__`, also of a module whose libraries are not installed."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    for node in ast.parse(Path(spec.origin).read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return [*map(str, ast.literal_eval(node.value))]
+    raise AssertionError(f"{module} has no __all__")
+
+
+def read(page: Path) -> str:
+    """Return a page's main part as text, with the anchors of its entries as `#name`."""
+    text = (
+        page.read_text("utf-8").partition('id="furo-main-content">')[2].partition("</article>")[0]
+    )
+    text = re.sub(r'<dt [^>]*id="([^"]+)"[^>]*>', r" #\1 ", text)
+    return html.unescape(re.sub(r"<[^>]+>", "", text))
+
+
+def test_the_reference_lists_each_public_module() -> None:
+    package = ROOT / "vecspaces"
+    public = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in package.rglob("*.py")
+        if "\n__all__ = [" in path.read_text("utf-8")
+    }
+    assert public - {"vecspaces.evaluation", "vecspaces.cli"} == {*MODULES}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_lists_and_documents_its_public_names(module: str) -> None:
+    listed = read(GENERATED / f"{module}.html")
+    for name in public_names(module):
+        path = ELSEWHERE.get(f"{module}.{name}", f"{module}.{name}")
+        if path in MODULES or name == "__version__":
+            continue
+        assert re.search(rf"\b{name}\b", listed), f"{module}.html does not list {name}"
+        page = read(GENERATED / f"{path}.html")
+        assert f"#{path} " in page, f"{path} has no entry"
+        assert len(page.split()) > 12, f"{path}.html is empty"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_page_of_a_class_has_its_public_methods(module: str) -> None:
+    if not module.startswith("vecspaces.adapters"):
+        for name, value in vars(importlib.import_module(module)).items():
+            if name not in public_names(module) or f"{module}.{name}" in ELSEWHERE:
+                continue
+            if inspect.isclass(value):
+                page = read(GENERATED / f"{module}.{name}.html")
+                for method in dir(value):
+                    owner = next((base for base in value.__mro__ if method in vars(base)), object)
+                    listed = isinstance(vars(owner).get(method), (FunctionType, property))
+                    if listed and method[0] != "_" and owner.__module__ not in FOREIGN:
+                        assert f"#{module}.{name}.{method} " in page, f"{name}.{method}"
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("vecspaces.make_vec", ["num_envs", "env_kwargs", "backend"]),
+        ("vecspaces.vector.AsyncVectorEnv", ["num_workers", "on_worker_death", "send", "recv"]),
+        ("vecspaces.vector.ThreadVectorEnv", ["num_workers", "step"]),
+        ("vecspaces.spaces.Box", ["low", "high", "shape", "is_bounded"]),
+        ("vecspaces.testing.check_env", ["Raises", "make_env", "seed"]),
+        ("vecspaces.aio.Pool", ["await", "restart_after"]),
+        ("vecspaces.wrappers.NormalizeObservation", ["epsilon"]),
+    ],
+)
+def test_a_page_says_what_its_readers_look_for(page: str, words: list[str]) -> None:
+    text = read(GENERATED / f"{page}.html")
+    assert [word for word in words if word not in text] == []
