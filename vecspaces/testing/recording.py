@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -15,8 +15,8 @@ from vecspaces.errors import InvalidFlagError, InvalidInfoError, InvalidRewardEr
 from vecspaces.interop import foreign_values, native_space
 from vecspaces.sampling import fit_mask
 from vecspaces.spaces import Dict
-from vecspaces.vector.exchange.info_space import compile_infos
 from vecspaces.vector.group import validation
+from vecspaces.vector.group.form import InvalidResult
 
 _DEEPEST = 50
 # The names of the findings about flaws.
@@ -98,7 +98,7 @@ class Recorder:
         self.env, self._declared = env, declared
         self._seed, self._num_steps, self._note, self._inspect = seed, num_steps, note, inspect
         space = env.observation_space
-        self._rule = validation.ObservationRule(native_space(space), space)
+        self._explain = validation.observation_rule(native_space(space), space)
         self._foreign = foreign_values(env.action_space)
         # The actions do not depend on the environment's use of its own space.
         self._actions = copy.deepcopy(native_space(env.action_space))
@@ -153,7 +153,9 @@ class Recorder:
         if over:
             self._where += ", its last"
         if self._inspect:
-            self._find_flaws(validation.find_in_scalars(reward, terminated, truncated))
+            self._apply(validation.check_reward, reward)
+            self._apply(validation.check_flag, "terminated", terminated)
+            self._apply(validation.check_flag, "truncated", truncated)
         self._take(observation, info, digest((reward, terminated, truncated)), over)
         return over
 
@@ -173,10 +175,10 @@ class Recorder:
         record = ResultDigest(self._where, digest(observation), outcome, digest(info))
         self.trace.append(record)
         if self._inspect:
-            wrong = self._rule.explain(observation)
+            wrong = self._explain(observation)
             if wrong is not None:
                 self._find("observation", f"returns an observation outside of its space: {wrong}")
-            self._find_flaws(validation.find_in_info(info))
+            self._apply(validation.check_info, info)
             if isinstance(info, dict):
                 self._check_info(info)
             self._kept = [
@@ -207,9 +209,11 @@ class Recorder:
         if wrong is not None:
             self._find("info-space", f"returns an info outside of its info_space: {wrong}")
 
-    def _find_flaws(self, flaws: Iterable[validation.Flaw]) -> None:
-        for flaw in flaws:
-            self._find(_FINDINGS[flaw.kind], f"returns {flaw.found}: {flaw.expected}")
+    def _apply(self, rule: Callable[..., None], *values: Any) -> None:
+        try:
+            rule(*values)
+        except InvalidResult as error:
+            self._find(_FINDINGS[error.kind], f"returns {error.found}: {error.expected}")
 
     def _find(self, name: str, message: str) -> None:
         """Keep the first finding of each kind."""
@@ -224,14 +228,14 @@ class DeclaredInfos:
     """Checks infos against an info_space as a vector env with `validate=True` does."""
 
     def __init__(self, space: Dict[Any]) -> None:
-        self._rule = validation.InfoRule(compile_infos(space, 1, slots=1, offset=0))
+        self._spaces = space.spaces
         #: The keys that no info had, in the order of the space.
         self.missing = list(space.spaces)
 
     def explain(self, info: dict[Any, Any]) -> str | None:
         """Return why an info is not in the space; None if it is."""
         self.missing = [key for key in self.missing if key not in info]
-        return self._rule.explain(info)
+        return validation.explain_info(self._spaces, info)
 
 
 class Difference(NamedTuple):

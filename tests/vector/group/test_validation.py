@@ -129,12 +129,12 @@ PARTS: dict[str, tuple[int, Any, type[Exception], str]] = {
     "nan": (1, float("nan"), InvalidRewardError, "returned nan as its reward in step 3 of"),
     "inf": (1, np.float32("inf"), InvalidRewardError, "returned inf as its reward in step 3"),
     "array": (1, np.array([np.nan]), InvalidRewardError, "returned nan as its reward in step 3"),
-    "no number": (1, None, InvalidRewardError, "returned None as its reward: expected a number"),
+    "no number": (1, None, InvalidRewardError, "returned None as its reward in step 3"),
     "int": (2, 0, InvalidFlagError, "returned 0 of type int as terminated in step 3 of its"),
     "None": (3, None, InvalidFlagError, "returned None as truncated in step 3 .* a bool"),
     "key": (4, {1: 2}, InvalidInfoError, "returned an info with the key 1 of type int in step 3"),
     "nested": (4, {"a": {None: 2}}, InvalidInfoError, "the key None in step 3 of its episode"),
-    "list": (4, [], InvalidInfoError, "expected a dict as info, found list"),
+    "list": (4, [], InvalidInfoError, "as its info in step 3 .*: expected a dict"),
 }
 
 
@@ -287,9 +287,9 @@ def spoil_row(batch: Any) -> Any:
 
 VECTORS: dict[str, tuple[int, Any, type[Exception], str]] = {
     "observation": (0, spoil_row, InvalidObservationError, "^environment 3 .* step 2 since its"),
-    "shape": (0, lambda batch: batch[0], InvalidObservationError, r"^environment\S* .* step 2"),
+    "shape": (0, lambda batch: batch[0], InvalidObservationError, r"^environment\S* .* in step: "),
     "reward": (1, spoil_row, InvalidRewardError, "^environment 3 returned nan as its reward"),
-    "flag": (3, lambda flags: flags.astype(int), InvalidFlagError, "as truncated .* bools"),
+    "flag": (3, lambda flags: flags.astype(int), InvalidFlagError, "as truncated .* a bool"),
     "info": (4, lambda infos: {3: 4}, InvalidInfoError, "an info with the key 3"),
 }
 

@@ -90,6 +90,12 @@ class BufferPlan:
         return self.observations.n
 
     @property
+    def info_spaces(self) -> dict[str, Space[Any]]:
+        """The space of each declared info."""
+        infos = self.infos.items()
+        return {key: layout.space for key, layout in infos if not key.startswith("_")}
+
+    @property
     def slots(self) -> int:
         """The length of the ring of observations."""
         return self.observations.slots

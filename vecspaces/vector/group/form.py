@@ -20,11 +20,6 @@ _PARTS = {
     "reset": "observation, info",
     "step": "observation, reward, terminated, truncated, info",
 }
-# The subject of a Mismatch, by whether it is named info.
-_RETURNED: dict[bool, tuple[type[Exception], str, str]] = {
-    False: (InvalidObservationError, "observation", ""),
-    True: (InvalidInfoError, "info", ", or leave the key out"),
-}
 # An integer may be beyond the range of floats.
 _NUMBERS = FLOATS | {int, bool}
 # Up to this number of rewards, writing them one by one is faster.
@@ -34,28 +29,47 @@ _ONE_BY_ONE = 2
 class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error of it)
     """An environment returned a wrong result.
 
-    `kind` is the type of the user's error, and `text` the part of its message after the name of the
-    environment; `row` is None for the environment that ran last.
+    `kind` is the type of the user's error; `found` is what was returned, or empty; `row` is None
+    for the environment that ran last.
     """
 
-    def __init__(self, kind: type[Exception], text: str, row: int | None = None) -> None:
-        super().__init__(kind, text, row)
-        self.kind, self.text, self.row = kind, text, row
+    def __init__(
+        self, kind: type[Exception], found: str, expected: str, row: int | None = None
+    ) -> None:
+        super().__init__(kind, found, expected, row)
+        self.kind, self.found, self.expected, self.row = kind, found, expected, row
+
+    @property
+    def text(self) -> str:
+        """The part of the message after the name of the environment."""
+        return f" returned {self.found}: {self.expected}" if self.found else f": {self.expected}"
+
+    def in_call(self, where: str) -> InvalidResult:
+        """Return the error with the call that returned the result."""
+        return InvalidResult(self.kind, f"{self.found} in {where}", self.expected, self.row)
+
+    @classmethod
+    def outside(cls, name: str, reason: object, row: int | None = None) -> InvalidResult:
+        """Make the error for an observation or an info, as `name` says, outside of its space."""
+        is_info = name == "info"
+        kind = InvalidInfoError if is_info else InvalidObservationError
+        advice = ", or leave the key out" if is_info else ""
+        expected = f"{reason}: make it return what its {name}_space holds{advice}"
+        return cls(kind, f"an invalid {name}", expected, row)
 
 
 def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
     """Make the failure of the environments that ran, or of the one of the error."""
     reported: BaseException = error
-    if isinstance(error, (Mismatch, InvalidResult)):
-        if isinstance(error, InvalidResult):
-            kind, text = error.kind, error.text
-        else:
-            kind, name, advice = _RETURNED[error.name == "info"]
-            reason = Mismatch(error.expected, error.found, error.path, name=name)
-            text = f" returned an invalid {name} in {command}: {reason}: make it return what its "
-            text += f"{name}_space holds{advice}"
+    if isinstance(error, Mismatch):
+        name = error.name or "observation"
+        reason = Mismatch(error.expected, error.found, error.path, name=name)
+        result = InvalidResult.outside(name, reason, error.row).in_call(command)
+        error = result.with_traceback(error.__traceback__)
+    if isinstance(error, InvalidResult):
         rows = rows if error.row is None else (error.row,)
-        reported = kind(Message("{:envs}{}", rows, text)).with_traceback(error.__traceback__)
+        reported = error.kind(Message("{:envs}{}", rows, error.text))
+        reported = reported.with_traceback(error.__traceback__)
     return Failure.of(reported, rows, command)
 
 
@@ -72,7 +86,8 @@ def is_own(error: BaseException, others_go_on: bool = True) -> bool:
 
 def wrong_form(error: Exception, command: str) -> InvalidResult:
     """Make the error for a result that could not be unpacked."""
-    return InvalidResult(type(error), f": {command} must return ({_PARTS[command]}): {error}")
+    expected = f"{command} must return ({_PARTS[command]}): {error}"
+    return InvalidResult(type(error), "", expected)
 
 
 def unpack_reset(result: Any) -> tuple[Any, dict[str, Any]]:
@@ -128,10 +143,10 @@ def as_reward(reward: Any, row: int | None = None) -> float:
             is_vector = array.ndim == 1
             if array.dtype == object:
                 return float(reward)
-    text = f" returned {show_value(reward)} as its reward: expected a number"
+    expected = "expected a number"
     if is_vector:
-        text += "; for several objectives, wrap it in vecspaces.envs.VectorReward(env, weights)"
-    raise InvalidResult(InvalidRewardError, text, row)
+        expected += "; for several objectives, wrap it in vecspaces.envs.VectorReward(env, weights)"
+    raise InvalidResult(InvalidRewardError, f"{show_value(reward)} as its reward", expected, row)
 
 
 def as_info(info: Any) -> dict[str, Any]:
@@ -139,6 +154,6 @@ def as_info(info: Any) -> dict[str, Any]:
     if info.__class__ is dict:
         return info
     if not isinstance(info, dict):
-        text = f": expected a dict as info, found {type(info).__name__}: return {{}} for no info"
-        raise InvalidResult(InvalidInfoError, text)
+        found = f"{show_value(info)} as its info"
+        raise InvalidResult(InvalidInfoError, found, "expected a dict, which may be empty")
     return dict(info)

@@ -100,7 +100,8 @@ class SingleEnvs(Member):
             env = _ActionTranslator(env, translate)
         if not self._validate or built.env is None:
             return env
-        return Validated(env, built, self.rows[number], self._views.buffers.plan.infos)
+        declared = self._views.buffers.plan.info_spaces
+        return Validated(env, built, self.rows[number : number + 1], declared)
 
     # ------------------------------------------------------------------ episodes
 

@@ -73,8 +73,8 @@ class VectorMember(Member):
         """Make the object that resets and steps the vector env."""
         self._stepper = self._env
         if self._validate and self._env is not None:
-            layouts = self._views.buffers.plan.infos
-            self._stepper = ValidatedVector(self.built[0], self.rows, layouts)
+            declared = self._views.buffers.plan.info_spaces
+            self._stepper = ValidatedVector(self._env, self.built[0], self.rows, declared)
         self.act_ahead: Any = self._env.act_ahead if self.can_act else _no_plain_step
 
     # ------------------------------------------------------------------ episodes
