@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
 import time
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass, field
+from math import hypot, inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,18 +17,22 @@ from rich.console import Console
 from vecspaces import __version__
 from vecspaces.cli import options
 from vecspaces.cli.console import Show, announce, make_table, output, progress_bar
-from vecspaces.cli.contenders import BareLoops, Contender, find_contenders
+from vecspaces.cli.contenders import Contender, Cost, find_contenders, measure_cost
 from vecspaces.cli.interrupts import Work
 from vecspaces.cores import count_usable_cores
 from vecspaces.files import replacing
 from vecspaces.interop import require_extra
 from vecspaces.make import Factory
+from vecspaces.vector.exchange.failures import Failure
 
-_ROUNDS = 8
+_PROBE = 0.05  # the share of the time that goes into the cost of one environment
+_TURNS = 4
+_GRACE = 10.0  # seconds for the first turns, most of which open environments
 # The simplest settings that reach this share of the fastest are recommended.
 _ALIKE = 0.97
 _WIDE = 0.05  # figures whose intervals are wider, and overlap, cannot be told apart
 _QUIET = 0.9  # a quiet machine grants at least this share of a core to each loop
+_UNKNOWN = Cost(0.0, 0.0, 1.0)
 _WAITS = 0.5  # an environment that computes for a smaller share of its step waits
 
 
@@ -61,7 +65,7 @@ def bench(
     make = options.find_env(env, **env_kwargs)
     most = min(num_envs, max_workers or count_usable_cores())
     counts = sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
-    report = Report(env, num_envs, env_kwargs, find_contenders(make, num_envs, counts))
+    report = Report(env, num_envs, env_kwargs)
     announce(f"Measuring {num_envs} environments for about {seconds:g} s.")
     with Work() as work, progress_bar(seconds) as show:
         report.measure(make, counts, seconds, show)
@@ -73,119 +77,185 @@ def bench(
             report.plot(file)
 
 
+@dataclass
 class Report:
-    """The contenders, with bounds of as many bare loops, and what follows from the figures."""
+    """The contenders, bare loops included, and what follows from the figures."""
 
-    def __init__(
-        self, env: str, num_envs: int, env_kwargs: dict[str, Any], contenders: list[Contender]
-    ) -> None:
-        self.env, self.num_envs, self.env_kwargs = env, num_envs, env_kwargs
-        self.contenders = contenders
-        self.granted = self.computing = 1.0
+    env: str
+    num_envs: int
+    env_kwargs: dict[str, Any]
+    contenders: list[Contender] = field(default_factory=list)
+    cost: Cost = _UNKNOWN
+    #: The shares of a core that loops got, in each measurement.
+    granted: list[float] = field(default_factory=list)
 
     def measure(self, make: Factory, counts: list[int], seconds: float, show: Show) -> None:
-        """Measure all contenders in turns, so that a busy machine slows all of them."""
-        with contextlib.ExitStack() as stack:
-            loops = BareLoops(make, self.num_envs, counts[-1], stack)
-            self.contenders += loops.contenders(counts)
-            running = []
-            for contender in self.contenders:
-                show(partial(_describe, 0.0, f"opening {contender.name}"))
+        """Measure all contenders in turns, so that a busy machine slows all of them.
+
+        The environments of one contender are open at a time. Contenders that would take much more
+        than their share of the time are skipped.
+        """
+        began = time.perf_counter()
+
+        def show_turn(name: str) -> None:
+            show(lambda: (time.perf_counter() - began, name))
+
+        show_turn("one environment")
+        try:
+            self.cost = measure_cost(make, min(self.num_envs, 2), _PROBE * seconds, self.granted)
+        except Exception as error:
+            if not isinstance(error.__cause__, Failure):
+                raise
+            # A vector env will raise it again, and name the environment's reset or step.
+        self.contenders = find_contenders(
+            make, self.num_envs, counts, self.granted, threads=self.waits
+        )
+        share = seconds / len(self.contenders)
+        running = []
+        for contender in self.contenders:
+            predicted = self._predict(contender)
+            if predicted > 2 * share:
+                contender.skipped = (
+                    f"{self.num_envs} environments take {predicted:,.0f} s to be built and stepped "
+                    f"twice: --seconds {len(self.contenders) * predicted / 2:,.0f}, or fewer "
+                    "--num-envs"
+                )
+            else:
+                running.append(contender)
+        turn, grace = share / _TURNS, _GRACE
+        while running:
+            turn_began = time.perf_counter()
+            for contender in list(running):
+                if time.perf_counter() > began + seconds + grace:
+                    for unmeasured in running:
+                        if not unmeasured.samples:
+                            unmeasured.skipped = "no time was left: longer --seconds measure more"
+                    return
+                show_turn(contender.name)
                 try:
-                    run = contender.open(stack)
-                    run(0.0)
+                    contender.take_turn(turn)
                 except Exception as error:  # of any type, as the environment raised it
-                    if not contender.name.startswith("gymnasium"):
+                    if not contender.name.startswith(("gymnasium", "threads")):
                         raise
                     contender.skipped = f"{type(error).__name__}: {error}".partition("\n")[0]
-                else:
-                    running.append((contender, run))
-            began, turn = time.perf_counter(), seconds / _ROUNDS / len(running)
-            for number in range(_ROUNDS):
-                for contender, run in running:
-                    took = time.perf_counter() - began
-                    if number > 1 and took > seconds:
-                        return
-                    show(partial(_describe, took, contender.name))
-                    contender.rounds.append(run(turn))
-                self.granted, self.computing = loops.look()
+                    running.remove(contender)
+            now, grace = time.perf_counter(), 0.0
+            # Opening and closing takes this long in each further turn too.
+            opening = now - turn_began - turn * len(running)
+            left = began + seconds - now
+            turns = min(_TURNS, int(left / max(turn * len(running), 2 * opening)))
+            if not turns:
+                return
+            turn = (left / turns - opening) / len(running)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the environments wait for most of a step."""
+        return self.cost.computing < _WAITS
+
+    def _predict(self, contender: Contender) -> float:
+        """Return the least seconds of a turn: all environments are built, and stepped twice."""
+        at_once = contender.workers if self.waits else min(contender.workers, count_usable_cores())
+        return self.num_envs / at_once * (self.cost.ready + 2 * self.cost.step)
 
     def busy(self, contender: Contender) -> float | None:
         """Return the speed as a share of bare loops: the share of time in the environments."""
-        bare = [
-            one.speed
-            for one in self.contenders
-            if one.line == "bare loops" and one.speed and one.processes <= contender.processes
-        ]
-        return contender.speed / bare[-1] if contender.speed and bare else None
+        bounds = [bound for bound in self.contenders if bound.line == "bare loops" and bound.speed]
+        if self.waits:  # each further process adds to the speed
+            bounds = [bound for bound in bounds if bound.workers == contender.workers]
+        bounds = [bound for bound in bounds if bound.workers <= contender.workers]
+        return contender.speed / bounds[-1].speed if contender.speed and bounds else None
 
     def choose(self) -> list[Contender]:
         """Return the simplest of the fastest settings, and those that cannot be told from them."""
-        ours = [one for one in self.contenders if one.options is not None and one.speed]
-        fastest = max((one.speed for one in ours), default=0.0)
+        ours = [setting for setting in self.contenders if setting.options and setting.speed]
+        fastest = max((setting.speed for setting in ours), default=0.0)
         for chosen in ours:
             if chosen.speed >= _ALIKE * fastest:
                 return [chosen] + [
-                    one
-                    for one in ours
-                    if one is not chosen
-                    and max(one.spread, chosen.spread) > _WIDE
-                    and abs(one.speed - chosen.speed) < one.margin + chosen.margin
+                    other
+                    for other in ours
+                    if other is not chosen
+                    and max(other.spread, chosen.spread) > _WIDE
+                    and abs(other.speed - chosen.speed) < other.margin + chosen.margin
                 ]
         return []
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no other program used the cores during the measurement."""
+        return sum(self.granted) >= _QUIET * len(self.granted)
 
     def code(self) -> str | None:
         """Return the recommended line; None if the figures do not tell."""
         chosen = self.choose()
-        if len(chosen) != 1:
+        if len(chosen) != 1 or not self.is_quiet:
             return None
-        given = {"num_envs": self.num_envs, **(chosen[0].options or {})}
+        arguments = {"num_envs": self.num_envs, **(chosen[0].options or {})}
         if self.env_kwargs:
-            given["env_kwargs"] = self.env_kwargs
-        arguments = ", ".join(
+            arguments["env_kwargs"] = self.env_kwargs
+        shown = ", ".join(
             f"{name}={json.dumps(value) if isinstance(value, str) else repr(value)}"
-            for name, value in given.items()
+            for name, value in arguments.items()
         )
-        return f"make_vec({json.dumps(self.env)}, {arguments})"
+        return f"make_vec({json.dumps(self.env)}, {shown})"
 
     def hints(self) -> Iterator[str]:
         """Yield what the figures mean, and what makes them doubtful."""
         chosen = self.choose()
         if len(chosen) > 1:
-            yield (
-                f"cannot tell {' / '.join(one.name for one in chosen)} apart, as figures spread by "
-                f"{_percent(max(one.spread for one in chosen))}: longer --seconds tell more"
-            )
+            widest = max(setting.spread for setting in chosen)
+            reason = "a figure is of one step" if widest == inf else f"they spread by {widest:.0%}"
+            names = " / ".join(setting.name for setting in chosen)
+            yield f"cannot tell {names} apart, as {reason}: longer --seconds tell more"
         elif chosen:
-            sync, *workers = (one for one in self.contenders if one.options is not None)
-            best = max(workers, key=lambda one: one.speed)
-            yield f"{best.name}: {best.speed / sync.speed:.2f} times the steps of sync"
-        if self.granted < _QUIET:
+            yield from self._compare(chosen[0])
+        if not self.is_quiet:
+            granted = sum(self.granted) / len(self.granted)
             yield (
-                f"the machine is busy: a loop on each core got {self.granted:.0%} of it: try again "
-                "when it is quiet"
+                "cannot tell which setting is best, as the machine is busy: a loop on each core "
+                f"got {granted:.0%} of it: try again when it is quiet"
             )
-        if self.computing < _WAITS:
+        if self.waits:
             yield (
-                f"environments compute for {self.computing:.0%} of a step, and wait otherwise: "
-                "more workers than cores help (--max-workers)"
+                f"environments compute for {self.cost.computing:.0%} of a step, and wait "
+                "otherwise: threads, or more workers than cores (--max-workers), help"
             )
+
+    def _compare(self, best: Contender) -> Iterator[str]:
+        """Yield the speed of a setting beside sync, and Gymnasium's faster vector env."""
+        gymnasiums = [other for other in self.contenders if other.line.startswith("gymnasium")]
+        others = [other for other in self.contenders if other.name == "sync"]
+        others += sorted(gymnasiums, key=lambda other: other.speed)[-1:]
+        for other in others:
+            spread = hypot(best.spread, other.spread) if other.speed else inf
+            if other is not best and spread < 1:
+                times = f"{best.speed / other.speed:.2f} times"
+                yield f"{best.name}: {times} the steps of {other.name} ({_percent(spread)})"
 
     def print(self, console: Console) -> None:
         """Print the table, the recommended line, and hints."""
         table = make_table(
-            f"{self.num_envs} x {self.env}", "backend, processes", "steps/s", "spread", "busy"
+            f"{self.num_envs} x {self.env}", "backend, workers", "steps/s", "spread", "busy"
         )
-        for one in self.contenders:
-            if one.speed or one.skipped:
-                speed = f"{one.speed:,.0f}" if one.speed else "-"
-                busy = "-" if self.busy(one) is None else f"{self.busy(one):.0%}"
-                style = "bold" if one in self.choose() else None
-                table.add_row(one.name, speed, _percent(one.spread), busy, style=style)
-        console.print(table)
-        code = self.code()
-        reasons = {one.skipped: one.name for one in reversed(self.contenders) if one.skipped}
-        lines = [f"# {name}: {reason}" for reason, name in reasons.items()]
+        chosen, code, skipped = self.choose(), self.code(), dict[str, list[str]]()
+        for contender in self.contenders:
+            busy = self.busy(contender)
+            if contender.skipped:
+                skipped.setdefault(contender.skipped, []).append(contender.name)
+            elif contender.speed:
+                table.add_row(
+                    contender.name,
+                    f"{contender.speed:,.0f}"
+                    if contender.speed >= 10
+                    else f"{contender.speed:.2g}",
+                    _percent(contender.spread),
+                    "-" if busy is None else f"{busy:.0%}",
+                    style="bold" if contender in chosen else None,
+                )
+        if table.row_count:
+            console.print(table)
+        lines = [f"# {' / '.join(names)}: {reason}" for reason, names in skipped.items()]
         lines += [f"# {hint}" for hint in self.hints()]
         lines += ["from vecspaces import make_vec", f"envs = {code}"] if code else []
         for line in lines:
@@ -193,52 +263,55 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return one object for JSON."""
-        results = [
-            {
-                "name": one.name,
-                "processes": one.processes,
-                "steps_per_second": one.speed or None,
-                "spread": one.spread if len(one.rounds) > 1 else None,
-                "busy": self.busy(one),
-                "skipped": one.skipped,
-            }
-            for one in self.contenders
-        ]
-        machine = {
-            "system": platform.platform(),
-            "usable_cores": count_usable_cores(),
-            "python": platform.python_version(),
-            "vecspaces": __version__,
+        return {
+            "env": self.env,
+            "num_envs": self.num_envs,
+            "machine": {
+                "system": platform.platform(),
+                "usable_cores": count_usable_cores(),
+                "python": platform.python_version(),
+                "vecspaces": __version__,
+            },
+            "granted": sum(self.granted) / len(self.granted) if self.granted else None,
+            "computing": self.cost.computing,
+            "results": [
+                {
+                    "name": contender.name,
+                    "workers": contender.workers,
+                    "steps_per_second": contender.speed or None,
+                    "spread": contender.spread if len(contender.samples) > 1 else None,
+                    "busy": self.busy(contender),
+                    "skipped": contender.skipped,
+                }
+                for contender in self.contenders
+            ],
+            "code": self.code(),
+            "hints": list(self.hints()),
         }
-        named = {"env": self.env, "num_envs": self.num_envs, "machine": machine}
-        measured = {"granted": self.granted, "computing": self.computing, "results": results}
-        return {**named, **measured, "code": self.code(), "hints": list(self.hints())}
 
     def plot(self, file: Path) -> None:
-        """Plot steps per second against the number of processes."""
+        """Plot steps per second against the number of workers."""
         require_extra("matplotlib", "plot").use("agg")
         pyplot = require_extra("matplotlib.pyplot", "plot")
         figure, axis = pyplot.subplots(layout="constrained")
-        measured = [one for one in self.contenders if one.speed]
-        for place, line in enumerate(dict.fromkeys(one.line for one in measured)):
-            points = [one for one in measured if one.line == line]
-            if points[0].line == points[0].name:
-                axis.axhline(points[0].speed, color=f"C{place}", linestyle=":", label=line)
+        lines: dict[str, list[Contender]] = {}
+        for contender in self.contenders:
+            if contender.speed:
+                lines.setdefault(contender.line, []).append(contender)
+        for place, (line, points) in enumerate(lines.items()):
+            workers, speeds = [one.workers for one in points], [one.speed for one in points]
+            if line in ("async", "loops in step", "bare loops"):
+                axis.plot(workers, speeds, "o-", color=f"C{place}", label=line)
+                axis.set_xticks(workers)
             else:
-                numbers, speeds = [one.processes for one in points], [one.speed for one in points]
-                axis.plot(numbers, speeds, "o-", color=f"C{place}", label=line)
-        axis.set(title=f"{self.num_envs} x {self.env}", xlabel="processes", ylabel="steps/s")
-        axis.set_xticks(sorted({one.processes for one in measured if one.line != one.name}))
+                axis.axhline(speeds[0], color=f"C{place}", linestyle=":", label=points[0].name)
+        axis.set(title=f"{self.num_envs} x {self.env}", xlabel="workers", ylabel="steps/s")
         axis.set_ylim(bottom=0)
         axis.legend()
         try:
             figure.savefig(file, dpi=150)
         finally:
             pyplot.close(figure)
-
-
-def _describe(took: float, name: str) -> tuple[float, str]:
-    return took, name
 
 
 def _percent(spread: float) -> str:

@@ -1,4 +1,4 @@
-"""What `bench` compares: vector envs of Gymnasium and vecspaces, and bare loops as their bound."""
+"""What `bench` compares: vector envs of Gymnasium and vecspaces, and bare loops as their bounds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import select
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle, pairwise
 from math import inf
-from statistics import stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +33,9 @@ from vecspaces.vector.utils import batch_space
 # Batches of actions that are drawn beforehand, so that sampling is not measured.
 _BATCHES = 16
 _SPIN_SECONDS = 0.02
-_MOST_PROCESSES = 256  # of Gymnasium, which starts one per environment
+_SAMPLES = 4  # of a turn, from which the spread is computed
+_MOST_WORKERS = 256  # of Gymnasium, which starts a process per environment, and of threads
+_PIPES = ("commands", "replies")  # of a loop in step
 _PATIENCE = 1000  # milliseconds without a reply, after which a loop may have failed
 
 #: Steps for about some seconds; returns the number of environment steps, and the seconds.
@@ -43,36 +44,51 @@ Run = Callable[[float], tuple[float, float]]
 
 @dataclass
 class Contender:
-    """A way of stepping environments, and how fast it was in each round."""
+    """A way of stepping environments, and how fast it was."""
 
     name: str
-    processes: int
+    #: How many environments it steps at the same time.
+    workers: int
     #: Opens the environments, which the end of the stack closes.
     open: Callable[[contextlib.ExitStack], Run]
     #: The arguments of `make_vec`; None if it is not of vecspaces.
     options: dict[str, Any] | None = None
-    #: Environment steps and seconds of each round.
-    rounds: list[tuple[float, float]] = field(default_factory=list)
+    #: Environment steps and seconds of each sample.
+    samples: list[tuple[float, float]] = field(default_factory=list)
     skipped: str = ""
+
+    def take_turn(self, seconds: float) -> None:
+        """Measure for some seconds; the environments are open only during this turn."""
+        with contextlib.ExitStack() as stack:
+            run = self.open(stack)
+            end = time.perf_counter() + seconds
+            first, count = run(0.0), len(self.samples)
+            while time.perf_counter() < end:
+                self.samples.append(run(seconds / _SAMPLES))
+            if len(self.samples) == count:  # the first batch alone took so long
+                self.samples.append(first)
 
     @property
     def line(self) -> str:
-        """The name without the number of processes: a line in the plot."""
+        """The name without the number of workers: a line in the plot."""
         return self.name.partition(", ")[0]
 
     @property
     def speed(self) -> float:
-        """Environment steps per second over all rounds; 0 if there are none."""
-        seconds = sum(took for _, took in self.rounds)
-        return sum(steps for steps, _ in self.rounds) / seconds if seconds else 0.0
+        """Environment steps per second over all samples; 0 if there are none."""
+        seconds = sum(took for _, took in self.samples)
+        return sum(steps for steps, _ in self.samples) / seconds if seconds else 0.0
 
     @property
     def spread(self) -> float:
-        """Two standard errors of the speed, as a share of it."""
-        speeds = [steps / took for steps, took in self.rounds]
-        if len(speeds) < 2:
+        """Two standard errors of the speed, as a share of it; samples may be of unequal length."""
+        count = len(self.samples)
+        if count < 2:
             return inf
-        return float(2 * stdev(speeds) * len(speeds) ** 0.5 / sum(speeds))
+        steps, seconds = np.array(self.samples).T
+        residuals = seconds - steps / self.speed
+        deviation = np.sqrt(count / (count - 1) * np.sum(residuals**2))
+        return float(2 * deviation / seconds.sum())
 
     @property
     def margin(self) -> float:
@@ -80,23 +96,56 @@ class Contender:
         return self.spread * self.speed
 
 
-def find_contenders(make: Factory, num_envs: int, counts: list[int]) -> list[Contender]:
-    """Return Gymnasium's vector envs, if it is installed, and those of vecspaces."""
+class Cost(NamedTuple):
+    """What one environment costs, alone in a process."""
+
+    #: Seconds until it is built and reset.
+    ready: float
+    step: float
+    #: The share of a step in which it uses the processor.
+    computing: float
+
+
+def measure_cost(make: Factory, count: int, seconds: float, granted: list[float]) -> Cost:
+    """Step some environments in a process for some seconds; return the cost of one."""
+    with AsyncVectorEnv([partial(_Loop, make, count, "")], num_workers=1) as envs:
+        ((ready, (steps, elapsed, used), share),) = envs.call("measure", seconds)
+    granted.append(share)
+    return Cost(ready, elapsed / steps, used / elapsed / share)
+
+
+def find_contenders(
+    make: Factory, num_envs: int, counts: list[int], granted: list[float], *, threads: bool
+) -> list[Contender]:
+    """Return Gymnasium's vector envs, if it is installed, those of vecspaces, and bare loops.
+
+    The loops note in `granted` which share of its core each got while all of them computed.
+    """
     contenders = []
     if importlib.util.find_spec("gymnasium") is not None:
-        for name, kind, count in (
+        for name, kind, workers in (
             ("gymnasium sync", "SyncVectorEnv", 1),
             ("gymnasium async", "AsyncVectorEnv", num_envs),
         ):
-            if count <= _MOST_PROCESSES:
+            if workers <= _MOST_WORKERS:
                 opener = partial(_open_gymnasium, kind, make, num_envs)
-                contenders.append(Contender(name, count, opener))
+                contenders.append(Contender(name, workers, opener))
     settings: dict[str, dict[str, Any]] = {"sync": {"backend": "sync"}}
+    if threads:
+        count = min(num_envs, _MOST_WORKERS)
+        settings[f"threads, {count}"] = {"backend": "thread", "num_workers": count}
     settings |= {f"async, {count}": {"num_workers": count} for count in counts}
     for name, options in settings.items():
         opener = partial(_open_vecspaces, make, num_envs, options)
         contenders.append(Contender(name, options.get("num_workers", 1), opener, options))
-    return contenders
+    bounds: dict[str, Any] = {"bare loops": partial(_open_bare_loops, granted)}
+    if system.has("fifo"):
+        bounds = {"loops in step": _open_loops_in_step, **bounds}
+    return contenders + [
+        Contender(f"{line}, {count}", count, partial(opener, make, num_envs, count))
+        for line, opener in bounds.items()
+        for count in counts
+    ]
 
 
 def _repeat(step: Callable[[], Any], num_envs: int, seconds: float) -> tuple[float, float]:
@@ -119,7 +168,7 @@ def _open_vecspaces(
             f"of {envs.num_envs // num_envs}"
         )
     result: Any = envs.reset(seed=0)
-    actions = cycle(_prepare_actions(envs.single_action_space, num_envs))
+    actions = _prepare_actions(envs.single_action_space, num_envs)
     rng = np.random.default_rng(0)
 
     def step() -> None:
@@ -139,7 +188,7 @@ def _open_gymnasium(kind: str, make: Factory, num_envs: int, stack: contextlib.E
         envs = getattr(vector, kind)([make] * num_envs, **options)
     stack.callback(_close_quietly, envs)
     envs.reset(seed=0)
-    actions = cycle(_prepare_actions(envs.single_action_space, num_envs))
+    actions = _prepare_actions(envs.single_action_space, num_envs)
     return partial(_repeat, lambda: envs.step(next(actions)), num_envs)
 
 
@@ -149,53 +198,62 @@ def _close_quietly(envs: Any) -> None:
         envs.close(terminate=True)  # without it, close waits for a step that was interrupted
 
 
-def _prepare_actions(action_space: Any, num_envs: int) -> list[Any]:
+def _prepare_actions(action_space: Any, num_envs: int) -> Iterator[Any]:
     batched = batch_space(native_space(action_space), num_envs)
     batched.seed(0)
-    return [batched.sample() for _ in range(_BATCHES)]
+    return cycle([batched.sample() for _ in range(_BATCHES)])
 
 
 class _Loop(Env[Any, Any]):
     """Some environments of one process, which a bare loop steps in turn."""
 
-    def __init__(self, make: Factory, number: int, count: int) -> None:
-        self.number, self.envs = number, [make() for _ in range(count)]
+    def __init__(self, make: Factory, count: int, folder: str) -> None:
+        self.folder = folder  # of its pipes
+        self.envs: list[Any] = []
+        self.infos: list[Any] = []
+        times = [time.perf_counter()]
+        for row in range(count):
+            self.envs.append(make())
+            self.infos.append(self.envs[-1].reset(seed=row)[1])
+            times.append(time.perf_counter())
+        #: The least, because the first environment imports modules.
+        self.ready = min(after - before for before, after in pairwise(times))
         self.observation_space = self.envs[0].observation_space
         self.action_space = self.envs[0].action_space
-        self.infos: list[Any] = [env.reset(seed=row)[1] for row, env in enumerate(self.envs)]
         self.space = native_space(self.action_space)
         self.space.seed(0)
         self.actions = cycle([self.space.sample() for _ in range(_BATCHES * count)])
-        self.rows = cycle(range(count))
 
-    def step_some(self, count: int) -> None:
-        """Step, or reset if an episode has ended, as NEXT_STEP does."""
-        envs, infos = self.envs, self.infos
-        for row in islice(self.rows, count):
-            info = infos[row]
+    def step_all(self) -> None:
+        """Step each environment, or reset it if its episode has ended, as NEXT_STEP does."""
+        for row, (env, info) in enumerate(zip(self.envs, self.infos, strict=True)):
             if info is None:
-                infos[row] = envs[row].reset()[1]
+                self.infos[row] = env.reset()[1]
                 continue
             masked = MASK in info
             action = draw_action(self.space, info, "env") if masked else next(self.actions)
-            _, _, terminated, truncated, info = envs[row].step(action)
-            infos[row] = None if terminated or truncated else info
+            _, _, terminated, truncated, info = env.step(action)
+            self.infos[row] = None if terminated or truncated else info
 
     def run(self, seconds: float) -> tuple[float, float, float]:
         """Step until the time is up; return steps, seconds, and those of the processor."""
-        used, count = time.process_time(), len(self.envs)
-        steps, elapsed = _repeat(partial(self.step_some, count), count, seconds)
+        used = time.process_time()
+        steps, elapsed = _repeat(self.step_all, len(self.envs), seconds)
         return steps, elapsed, time.process_time() - used
 
-    def run_in_step(self, folder: str, count: int) -> None:
-        """Step some environments for each byte of a pipe, and answer with a byte."""
+    def run_in_step(self) -> None:
+        """Step the environments for each byte of a pipe, and answer with a byte."""
         with (
-            open(f"{folder}/{self.number}.commands", "rb", buffering=0) as commands,
-            open(f"{folder}/{self.number}.replies", "wb", buffering=0) as replies,
+            open(f"{self.folder}/{_PIPES[0]}", "rb", buffering=0) as commands,
+            open(f"{self.folder}/{_PIPES[1]}", "wb", buffering=0) as replies,
         ):
             while commands.read(1) == b"s":
-                self.step_some(count)
+                self.step_all()
                 replies.write(b"s")
+
+    def measure(self, seconds: float) -> tuple[float, tuple[float, float, float], float]:
+        """Step until the time is up; return the seconds to be ready, the run, and `spin`."""
+        return self.ready, self.run(seconds), self.spin()
 
     def spin(self) -> float:
         """Compute for a short time; return the share of a core that was granted."""
@@ -210,74 +268,54 @@ class _Loop(Env[Any, Any]):
             env.close()
 
 
-class BareLoops:
-    """Loops over the environments in processes of their own, as upper bounds of vector envs."""
+def _open_loops(make: Factory, num_envs: int, folders: list[str], stack: Any) -> Any:
+    """Open one loop per folder; each has an equal share of the environments."""
+    shares = zip(cut(num_envs, len(folders)), folders, strict=True)
+    loops = [partial(_Loop, make, len(rows), folder) for rows, folder in shares]
+    return stack.enter_context(AsyncVectorEnv(loops, num_workers=len(loops)))
 
-    def __init__(self, make: Factory, num_envs: int, count: int, stack: contextlib.ExitStack):
-        loops = [partial(_Loop, make, i, len(rows)) for i, rows in enumerate(cut(num_envs, count))]
-        self._envs = stack.enter_context(AsyncVectorEnv(loops, num_workers=count))
-        self._num_envs = num_envs
-        self._folder = stack.enter_context(tempfile.TemporaryDirectory())
-        #: The pipes of each loop, for its commands and its replies.
-        self._pipes: list[list[int]] = []
-        for number in range(count if system.has("fifo") else 0):
-            names = [f"{self._folder}/{number}.{name}" for name in ("commands", "replies")]
-            for name in names:
-                os.mkfifo(name)
-            # Opening for both directions waits for no other end.
-            self._pipes.append([os.open(name, os.O_RDWR) for name in names])
-            for pipe in self._pipes[-1]:
-                # The end of its commands ends a loop, also after Ctrl-C.
-                stack.callback(os.close, pipe)
-        self._granted: list[float] = []
-        self._used = self._elapsed = 0.0
 
-    def contenders(self, counts: list[int]) -> list[Contender]:
-        """Return loops that wait for each other, where there are named pipes, and that never do."""
-        return [
-            Contender(f"{line}, {count}", count, partial(self._open, run, count))
-            for line, run in (("loops in step", self.run_in_step), ("bare loops", self.run))
-            for count in counts
-            if self._pipes or line == "bare loops"
-        ]
+def _open_bare_loops(
+    granted: list[float], make: Factory, num_envs: int, count: int, stack: contextlib.ExitStack
+) -> Run:
+    """Open loops that never wait for each other: the bound of any vector env."""
+    envs = _open_loops(make, num_envs, [""] * count, stack)
 
-    def _open(self, run: Callable[..., Any], count: int, stack: contextlib.ExitStack) -> Run:
-        return partial(run, count)
-
-    def run(self, count: int, seconds: float) -> tuple[float, float]:
-        """Let some loops run that never wait for each other."""
-        results = self._envs.call("run", seconds, env_ids=range(count))
-        self._used += sum(used for _, _, used in results)
-        self._elapsed += sum(elapsed for _, elapsed, _ in results)
+    def run(seconds: float) -> tuple[float, float]:
+        _, runs, shares = zip(*envs.call("measure", seconds), strict=True)
+        granted.append(min(shares))
         # The mean time, because the loops do not end at the same time.
-        return sum(steps for steps, _, _ in results), sum(took for _, took, _ in results) / count
+        return sum(steps for steps, _, _ in runs), sum(took for _, took, _ in runs) / count
 
-    def run_in_step(self, count: int, seconds: float) -> tuple[float, float]:
-        """Let some loops run that wait for each other after each step of all environments."""
-        share, pipes = -(-self._num_envs // count), self._pipes[:count]
-        self._envs.call_async("run_in_step", self._folder, share, env_ids=range(count))
+    return run
 
-        polls = [select.poll() for _ in pipes]
-        for (_, replies), poll in zip(pipes, polls, strict=True):
-            poll.register(replies, select.POLLIN)
 
-        def step() -> None:
-            for commands, _ in pipes:
-                os.write(commands, b"s")
-            for (_, replies), poll in zip(pipes, polls, strict=True):
-                while not poll.poll(_PATIENCE):
-                    with contextlib.suppress(StepTimeoutError):  # as long as no loop has failed
-                        self._envs.call_wait(timeout=0.0)
-                os.read(replies, 1)
+def _open_loops_in_step(
+    make: Factory, num_envs: int, count: int, stack: contextlib.ExitStack
+) -> Run:
+    """Open loops that wait for each other after each step: the bound of a vector env's `step`."""
+    folders = [stack.enter_context(tempfile.TemporaryDirectory()) for _ in range(count)]
+    envs = _open_loops(make, num_envs, folders, stack)
+    pipes: list[tuple[int, int, Any]] = []
+    for folder in folders:
+        ends = []
+        for name in _PIPES:
+            os.mkfifo(f"{folder}/{name}")
+            ends.append(os.open(f"{folder}/{name}", os.O_RDWR))  # waits for no other end
+            # The end of its commands ends a loop, also after Ctrl-C.
+            stack.callback(os.close, ends[-1])
+        poll = select.poll()
+        poll.register(ends[1], select.POLLIN)
+        pipes.append((ends[0], ends[1], poll))
+    envs.call_async("run_in_step")
 
-        measured = _repeat(step, share * count, seconds)
-        for commands, _ in pipes:
-            os.write(commands, b"e")
-        self._envs.call_wait()
-        return measured
+    def step() -> None:
+        for commands, _, _ in pipes:
+            os.write(commands, b"s")
+        for _, replies, poll in pipes:
+            while not poll.poll(_PATIENCE):
+                with contextlib.suppress(StepTimeoutError):  # as long as no loop has failed
+                    envs.call_wait(timeout=0.0)
+            os.read(replies, 1)
 
-    def look(self) -> tuple[float, float]:
-        """Return which share of a core other programs leave to each loop, and loops compute."""
-        self._granted.append(min(self._envs.call("spin")))
-        granted = sum(self._granted) / len(self._granted)
-        return granted, self._used / self._elapsed / granted
+    return partial(_repeat, step, num_envs)
