@@ -296,6 +296,19 @@ class Rows(RuleBasedStateMachine):
             self.inner[row] = self.model.envs[row].env = self.env_fns[row]()
             self.model.failed.discard(row)
 
+    @precondition(lambda self: self.around == "none" and self.is_ledger)
+    @rule(rows=SOME.filter(len), terminate=st.booleans(), seed=st.integers(0, 99))
+    def restart(self, rows: list[int], terminate: bool, seed: int) -> None:
+        """Rows of other workers keep what they have not returned; a mask resets the restarted."""
+        restarted = self.envs.restart(rows, terminate=terminate).tolist()
+        assert set(restarted) >= {*rows}
+        for row in restarted:
+            self.model.ready.pop(row, None)
+        self.model.fresh.difference_update(restarted)
+        self.build_again(restarted)
+        self.model.send_reset({row: (seed + row, None) for row in restarted})
+        self.envs.send_reset(restarted, seed=[seed + row for row in restarted])
+
     @precondition(lambda self: self.wrapper.streams)
     @rule(count=st.integers(1, COUNT), partly=st.booleans())
     def recv(self, count: int, partly: bool = False) -> None:

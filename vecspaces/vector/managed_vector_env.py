@@ -550,8 +550,11 @@ class ManagedVectorEnv(
             [1]
         """
         self._engine.check_open("restart")
-        rows = check_env_ids(env_ids, self.num_envs)
-        return np.array(self._engine.restart(rows, terminate), dtype=np.int64)
+        rows = {*check_env_ids(env_ids, self.num_envs)}
+        for together in self._together:
+            if not rows.isdisjoint(together):
+                rows.update(together)
+        return np.array(self._engine.restart(sorted(rows), terminate), dtype=np.int64)
 
     def _send(self, call: str, actions: Any, env_ids: Any) -> list[int]:
         """Send actions to some environments; return their rows."""
