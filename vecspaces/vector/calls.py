@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,30 +27,102 @@ def check_called(name: Any) -> None:
 
 
 class Calls:
-    """The commands of a vector env that write no rows."""
+    """The calls of `ManagedVectorEnv` that write no rows."""
 
-    def __init__(self, engine: Engine, backend: Backend) -> None:
-        self._engine = engine
-        self._backend = backend
-        self._env_ids: list[int] = []  # the environments of the pending call
+    _engine: Engine
+    _backend: Backend
+    _called: Sequence[int]  # the environments of the pending call
 
-    def call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> Results:
-        """Call a method or function, or get an attribute: one result per environment."""
-        return self._run(call, Op.CALL, self._payloads(call, name, args, kwargs, env_ids))
+    @property
+    def np_random(self) -> Any:
+        """The generators of the environments, one for each; those of workers are copies."""
+        return self.get_attr("np_random")
 
-    def begin(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> None:
-        """Begin what `call` does."""
-        payloads = self._payloads(call, name, args, kwargs, env_ids)
-        self._engine.issue_call(call, Op.CALL, payloads)
+    @np_random.setter
+    def np_random(self, value: Any) -> None:
+        self.set_attr("np_random", value)
 
-    def end(self, call: str, timeout: float | None) -> Results:
-        """End the pending call."""
-        return self._engine.finish("call", call, timeout, self._read)
+    @property
+    def np_random_seed(self) -> Any:
+        """The seeds of the environments, one for each."""
+        return self.get_attr("np_random_seed")
 
-    def set_attr(self, name: str, values: Any, env_ids: Any) -> None:
-        """Set an attribute, to one value per environment or to one for all."""
-        by_worker = self._choose("set_attr", env_ids)
-        ids = self._env_ids
+    def call(
+        self,
+        name: str | Callable[..., Any],
+        *args: Any,
+        env_ids: Sequence[int] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """Call a method of the environments, or get an attribute that is not a method.
+
+        Args:
+            name: The method or attribute, which is searched in wrappers too; or a function, which
+                is called in the environment's process with the environment as its first argument.
+                If the environment is in a vector env of Gymnasium, the argument is this vector env.
+            *args: Positional arguments.
+            env_ids: The environments concerned; None: all.
+            **kwargs: Keyword arguments.
+
+        Returns:
+            One result per environment.
+
+        Raises:
+            ValueError: `name` is `reset`, `step` or `close`, for which the vector env has methods.
+        """
+        return self._run_call("call", name, args, kwargs, env_ids)
+
+    def call_async(
+        self,
+        name: str | Callable[..., Any],
+        *args: Any,
+        env_ids: Sequence[int] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Begin a `call`; `call_wait` ends it. The arguments are those of `call`."""
+        self._issue_call("call_async", name, args, kwargs, env_ids)
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """End a `call` that `call_async` began.
+
+        Args:
+            timeout: The longest wait, in seconds; None: `step_timeout`.
+
+        Returns:
+            One result per environment; `()` if it ends a `set_attr` or `stats` whose own wait
+            timed out or was interrupted.
+
+        Raises:
+            NoAsyncCallError: No call is pending.
+            StepTimeoutError: It took too long; the call stays pending.
+        """
+        return self._end_call("call_wait", timeout)
+
+    def get_attr(self, name: str, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
+        """Get an attribute of the environments.
+
+        Args:
+            name: The attribute.
+            env_ids: The environments concerned; None: all.
+
+        Returns:
+            One value per environment.
+        """
+        return self._run_call("get_attr", name, (), {}, env_ids)
+
+    def set_attr(self, name: str, values: Any, *, env_ids: Sequence[int] | None = None) -> None:
+        """Set an attribute of environments, on the wrapper that has it, or else on the environment.
+
+        Args:
+            name: The attribute.
+            values: A list or tuple of one value per environment concerned, or one value for all.
+            env_ids: The environments concerned; None: all.
+
+        Raises:
+            ValueError: A wrong number of values.
+        """
+        by_worker = self._choose_called("set_attr", env_ids)
+        ids = self._called
         if not isinstance(values, (list, tuple)):
             values = [values] * len(ids)
         if len(values) != len(ids):
@@ -63,45 +135,71 @@ class Calls:
             worker: SetAttr(name, {row: chosen[row] for row in rows})
             for worker, rows in by_worker.items()
         }
-        self._run("set_attr", Op.SET_ATTR, payloads)
+        self._engine.issue_call("set_attr", Op.SET_ATTR, payloads)
+        self._end_call("set_attr")
+
+    def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
+        """Render environments.
+
+        Environments that share a worker render in one process. If their frames look wrong,
+        `num_workers=num_envs` gives each environment its own process.
+
+        Args:
+            env_ids: The environments concerned; None: all.
+
+        Returns:
+            One frame per environment, as its `render` returns it.
+        """
+        return self._run_call("render", "render", (), {}, env_ids)
 
     def stats(self) -> Stats:
-        """Collect the counters, if no other command is pending, and summarise them."""
+        """Return how long steps and autoresets take, and how the caller spends its time.
+
+        Returns:
+            Counts, means and longest times of steps, busy times of workers, and the bottleneck.
+
+        Raises:
+            ValueError: The vector env was not made with `stats=True`.
+        """
         engine, backend = self._engine, self._backend
         if "env_counters" not in backend.buffers.plan.arrays:
             raise ValueError("stats() needs a vector env that was made with stats=True")
         if not (engine.replies.pending or engine.rows.having(LOST)):
             engine.check("call", "stats")
             workers = engine.everyone.keys() - engine.supervisor.unusable
-            self._run("stats", Op.STATS, dict.fromkeys(sorted(workers)))
+            engine.issue_call("stats", Op.STATS, dict.fromkeys(sorted(workers)))
+            self._end_call("stats")
         counters = backend.buffers.counters
         assert counters is not None
         restarts = np.array(engine.supervisor.restarts, np.int64)
         lost = engine.rows.lost_episodes
         return summarise(*counters, tuple(backend.slices), backend.clock, restarts, lost)
 
-    def _payloads(
-        self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any
-    ) -> dict[int, Any]:
-        """Check a call; return the arguments for each worker."""
-        check_called(name)
-        chosen = self._choose(call, env_ids)
-        return {worker: CallRows((name, args, kwargs), rows) for worker, rows in chosen.items()}
+    def _run_call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> Results:
+        """Call a method or function, or get an attribute: one result per environment."""
+        self._issue_call(call, name, args, kwargs, env_ids)
+        return self._end_call(call)
 
-    def _choose(self, call: str, env_ids: Any) -> dict[int, list[int]]:
+    def _issue_call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> None:
+        """Begin what `_run_call` does."""
+        check_called(name)
+        chosen = self._choose_called(call, env_ids)
+        payloads = {worker: CallRows((name, args, kwargs), rows) for worker, rows in chosen.items()}
+        self._engine.issue_call(call, Op.CALL, payloads)
+
+    def _choose_called(self, call: str, env_ids: Any) -> dict[int, list[int]]:
         """Note the environments of a call that is legal now; return them by worker."""
         self._engine.check("call", call)
         rows = check_env_ids(env_ids, self._backend.buffers.plan.num_envs)
         self._engine.check_rows(rows, "call", call)
-        self._env_ids = rows
+        self._called = rows
         return self._engine.supervisor.of_rows(rows)
 
-    def _run(self, call: str, op: Op, payloads: Mapping[int, Any]) -> Results:
-        """Begin a command and wait for it."""
-        self._engine.issue_call(call, op, payloads)
-        return self.end(call, None)
+    def _end_call(self, call: str, timeout: float | None = None) -> Results:
+        """Wait for the pending call."""
+        return self._engine.finish("call", call, timeout, self._read_results)
 
-    def _read(self, ticket: Ticket) -> Results:
+    def _read_results(self, ticket: Ticket) -> Results:
         """Return the results of a call; store the counters of workers that share no memory."""
         op, by_row = ticket.op, dict[int, Any]()
         for worker, payload in ticket.results.items():
@@ -110,4 +208,4 @@ class Calls:
             elif op is Op.STATS and payload is not None:
                 rows = self._backend.slices[worker]
                 self._backend.buffers.load_counters(worker, rows.start, rows.stop, payload)
-        return tuple(by_row[row] for row in self._env_ids) if op is Op.CALL else ()
+        return tuple(by_row[row] for row in self._called) if op is Op.CALL else ()

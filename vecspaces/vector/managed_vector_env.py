@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.checks import check_seconds, show_value
+from vecspaces.checks import check_seconds
 from vecspaces.errors import InvalidActionError, ResetNeededError
 from vecspaces.layout import Mismatch
 from vecspaces.vector.agents import HasAgents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.calls import Calls, check_called
+from vecspaces.vector.calls import Calls
 from vecspaces.vector.engine.arguments import (
     Settings,
     check_env_ids,
@@ -32,14 +32,13 @@ from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.replies import parts_of
 from vecspaces.vector.engine.ring import Rollout
 from vecspaces.vector.engine.rows import ENDED
-from vecspaces.vector.engine.seeds import spread_seeds
 from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
 from vecspaces.vector.exchange.infos import merge
-from vecspaces.vector.exchange.stats import CallerClock, Stats
+from vecspaces.vector.exchange.stats import CallerClock
 from vecspaces.vector.group.building import Agents, GroupDescription
-from vecspaces.vector.send_recv import SendRecv, Transition
+from vecspaces.vector.send_recv import SendRecv
 from vecspaces.vector.vector_env import ActType, ObsType, VectorEnv
 
 # `close()` ends within five seconds: four for the close command, one to terminate and kill.
@@ -55,7 +54,11 @@ ManagedStep: TypeAlias = tuple[
 
 
 class ManagedVectorEnv(
-    HasAgents, VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]
+    HasAgents,
+    Calls,
+    SendRecv,
+    VectorEnv[ObsType, ActType, npt.NDArray[Any]],
+    Generic[ObsType, ActType],
 ):
     """A vector env of single environments; derived classes choose the backend.
 
@@ -80,10 +83,7 @@ class ManagedVectorEnv(
         self._buffers = backend.buffers
         backend.clock = CallerClock() if settings.stats else None
         self._engine = Engine(backend, settings)
-        self._send_recv = SendRecv(
-            self._engine, backend, self._mode, self._together, self._are_agents, self.batch_size
-        )
-        self._calls = Calls(self._engine, backend)
+        self._called = ()
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:
         """Store the descriptions of the groups, and lay out the rows."""
@@ -264,7 +264,7 @@ class ManagedVectorEnv(
         """
         if env_ids is not None:
             rows = self._send("step", actions, env_ids)
-            return self._send_recv.receive(rows)[:5]
+            return self._receive(rows)[:5]
         self._begin_step("step", actions)
         return self._engine.finish("step", "step", None, self._read_step)
 
@@ -323,6 +323,39 @@ class ManagedVectorEnv(
             infos,
         )
 
+    def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
+        """Send actions to environments, without waiting for results.
+
+        Args:
+            actions: A batch with one row per entry of `env_ids`, in that order.
+            env_ids: The environments; None: all.
+
+        Raises:
+            InvalidActionError: The batch does not fit; no environment was stepped.
+            AlreadyPendingCallError: An environment has not answered yet, or its results were not
+                received.
+            ResetNeededError: An environment is finished (DISABLED mode) or failed, or no
+                environment was reset yet.
+        """
+        self._send("send", actions, env_ids)
+
+    def _send(self, call: str, actions: Any, env_ids: Any) -> list[int]:
+        """Send actions to some environments; return their rows."""
+        self._engine.check("send", call)
+        rows = check_env_ids(env_ids, self.num_envs)
+        self._check_some(rows, "send", call)
+        if self._mode is _DISABLED:
+            self._refuse_finished(rows)
+        try:
+            self._buffers.write_some_actions(actions, at=np.array(rows, dtype=np.intp))
+        except Mismatch as error:
+            raise self._action_error(error, rows) from None
+        if self._settings.validate:
+            self._validate_actions(call, rows)
+        # A partial step waits for all of its rows.
+        self._engine.issue_rows(rows, call, {}, len(rows) if call == "step" else None)
+        return rows
+
     def _action_error(self, error: Mismatch, rows: Sequence[int] | None) -> InvalidActionError:
         """Return the error for actions that do not fit; no environment was stepped."""
         finding = Mismatch(error.expected, error.found, error.path, name="actions")
@@ -364,215 +397,6 @@ class ManagedVectorEnv(
                 )
             )
 
-    # ------------------------------------------------------------------ some environments
-
-    def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
-        """Send actions to environments, without waiting for results.
-
-        Args:
-            actions: A batch with one row per entry of `env_ids`, in that order.
-            env_ids: The environments; None: all.
-
-        Raises:
-            InvalidActionError: The batch does not fit; no environment was stepped.
-            AlreadyPendingCallError: An environment has not answered yet, or its results were not
-                received.
-            ResetNeededError: An environment is finished (DISABLED mode) or failed, or no
-                environment was reset yet.
-        """
-        self._send("send", actions, env_ids)
-
-    def send_reset(
-        self,
-        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
-        *,
-        seed: Any = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Send environments a reset instead of actions, without waiting for results.
-
-        Environments that failed are built again first. `recv` returns the first observations, with
-        reward 0 and no flags, while other environments step.
-
-        Args:
-            env_ids: The environments; None: all.
-            seed: None, an int (entry i of `env_ids` gets seed + i), one int or None per entry, or a
-                `numpy.random.SeedSequence`, which is spawned.
-            options: The options of these resets; autoresets do not get them.
-
-        Raises:
-            AlreadyPendingCallError: An environment has not answered yet, or its results were not
-                received.
-            ResetNeededError: No environment was reset yet: `reset` comes first.
-
-        Example:
-            >>> from vecspaces import make_vec
-            >>> with make_vec("CartPole-v1", 3, backend="sync") as envs:
-            ...     _ = envs.reset(seed=0), envs.recv()
-            ...     envs.send_reset([2, 0], seed=[7, 8])
-            ...     envs.recv(2).env_ids.tolist()
-            [2, 0]
-        """
-        self._engine.check("send_reset", "send_reset")
-        rows = check_env_ids(env_ids, self.num_envs)
-        self._send_recv.check(rows, "send_reset", "send_reset")
-        if options is not None and not isinstance(options, Mapping):
-            raise TypeError(f"options must be a mapping or None, found {show_value(options)}")
-        # The agents of an environment have one seed.
-        units = dict.fromkeys(self._unit_of[row] for row in rows)
-        seeds = dict(zip(units, spread_seeds(seed, len(units)), strict=True))
-        starts = {row: (seeds[self._unit_of[row]], options) for row in rows}
-        self._engine.issue_rows(rows, "send_reset", starts)
-
-    def send_call(
-        self,
-        env_ids: Sequence[int] | npt.NDArray[Any] | None,
-        name: str | Callable[..., Any],
-        /,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        """Send environments a `call`, without waiting for results.
-
-        `recv` returns the results, in `Transition.results` and not in its arrays, while other
-        environments step. An exception of a call is raised by `recv`, and breaks no environment.
-
-        Args:
-            env_ids: The environments; None: all.
-            name: The method, attribute or function, as in `call`.
-            *args: Positional arguments.
-            **kwargs: Keyword arguments.
-
-        Raises:
-            AlreadyPendingCallError: An environment has not answered yet, or its results were not
-                received.
-            ResetNeededError: An environment failed.
-            ValueError: `name` is `reset`, `step` or `close`.
-
-        Example:
-            >>> from vecspaces import make_vec
-            >>> with make_vec("CartPole-v1", 2, backend="sync") as envs:
-            ...     envs.send_call([1], "get_wrapper_attr", "gravity")
-            ...     envs.recv(1).results
-            {1: 9.8}
-        """
-        check_called(name)
-        self._engine.check("call", "send_call")
-        rows = check_env_ids(env_ids, self.num_envs)
-        self._send_recv.check(rows, "send_call", "send_call")
-        self._engine.send_call(rows, (name, args, kwargs), "send_call")
-
-    def recv(
-        self,
-        count: int | None = None,
-        timeout: float | None = None,
-        *,
-        at_least: int | None = None,
-        return_errors: bool = False,
-    ) -> Transition:
-        """Wait until environments are ready, and receive those that were ready first.
-
-        After `reset`, every environment is ready with its first observation, reward 0 and no flags.
-        An environment that shares a worker with a slow one waits for it, unless each has its own
-        process (`num_workers=num_envs`).
-
-        Args:
-            count: How many environments to receive; None: `batch_size`.
-            timeout: The longest wait, in seconds; None: `step_timeout`.
-            at_least: After `timeout`, the environments that are ready are received if they are at
-                least this many (0: there may be none), and the others stay pending. If fewer than
-                `count` have a pending action, all of these are awaited. None: exactly `count` are
-                received.
-            return_errors: Whether environments that failed are received too: in
-                `Transition.errors`, by their numbers, and not in its arrays. Deaths of workers and
-                environments that exceed `step_timeout` are then failures of their rows.
-                `send_reset` builds these again; `restart(..., terminate=True)` ends a worker that
-                hangs.
-
-        Returns:
-            `count` rows, or with `at_least` fewer; all arrays are copies.
-
-        Raises:
-            Exception: The exception of one of these environments, once. The next `recv` returns the
-                others; `send_reset` builds this environment again.
-            NoAsyncCallError: Fewer than `count`, or `at_least`, environments are ready or have a
-                pending action.
-            StepTimeoutError: It took too long; no result is lost, and `recv` can be repeated.
-        """
-        return self._send_recv.recv(count, timeout, at_least, return_errors)
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable while `recv(timeout=0)` would return something.
-
-        An event loop can watch it. Time limits need a timer of the caller.
-
-        Returns:
-            The descriptor, which belongs to the vector env.
-
-        Raises:
-            io.UnsupportedOperation: There is no such descriptor: `SyncVectorEnv`, Ray, and systems
-                other than Linux.
-        """
-        self._engine.check("call", "fileno")
-        return self._engine.fileno()
-
-    def restart(
-        self,
-        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
-        *,
-        terminate: bool = False,
-    ) -> npt.NDArray[np.int64]:
-        """End the workers of some environments, and start new ones, which build them again.
-
-        The new workers build while the caller goes on. All environments of these workers lose their
-        episode and what they were sent: no transition is returned for them. A pending reset, step
-        or call that they have not answered raises `ResetNeededError`. In `SyncVectorEnv`, each of
-        the environments is closed and built again by its next reset.
-
-        Args:
-            env_ids: The environments; None: all.
-            terminate: Whether to end the workers without closing their environments.
-
-        Returns:
-            All environments of these workers, int64, in ascending order. Each needs a reset, at
-            which a failing factory raises.
-
-        Raises:
-            ClosedEnvironmentError: The vector env was closed.
-
-        Example:
-            >>> from vecspaces import make_vec
-            >>> with make_vec("CartPole-v1", 3, backend="sync") as envs:
-            ...     _ = envs.reset(seed=0), envs.recv()
-            ...     restarted = envs.restart([1])
-            ...     envs.send_reset(restarted, seed=[5])
-            ...     envs.recv(1).env_ids.tolist()
-            [1]
-        """
-        self._engine.check_open("restart")
-        rows = {*check_env_ids(env_ids, self.num_envs)}
-        for together in self._together:
-            if not rows.isdisjoint(together):
-                rows.update(together)
-        return np.array(self._engine.restart(sorted(rows), terminate), dtype=np.int64)
-
-    def _send(self, call: str, actions: Any, env_ids: Any) -> list[int]:
-        """Send actions to some environments; return their rows."""
-        self._engine.check("send", call)
-        rows = check_env_ids(env_ids, self.num_envs)
-        self._send_recv.check(rows, "send", call)
-        if self._mode is _DISABLED:
-            self._refuse_finished(rows)
-        try:
-            self._buffers.write_some_actions(actions, at=np.array(rows, dtype=np.intp))
-        except Mismatch as error:
-            raise self._action_error(error, rows) from None
-        if self._settings.validate:
-            self._validate_actions(call, rows)
-        # A partial step waits for all of its rows.
-        self._engine.issue_rows(rows, call, {}, len(rows) if call == "step" else None)
-        return rows
-
     # ------------------------------------------------------------------ rollouts
 
     def rollout_view(self) -> Rollout:
@@ -597,123 +421,6 @@ class ManagedVectorEnv(
                 f"num_envs={self.num_envs}, found {self.batch_size}"
             )
         return self._engine.end_rollout()
-
-    # ------------------------------------------------------------------ calls
-
-    @property
-    def np_random(self) -> Any:
-        """The generators of the environments, one for each; those of workers are copies."""
-        return self.get_attr("np_random")
-
-    @np_random.setter
-    def np_random(self, value: Any) -> None:
-        self.set_attr("np_random", value)
-
-    @property
-    def np_random_seed(self) -> Any:
-        """The seeds of the environments, one for each."""
-        return self.get_attr("np_random_seed")
-
-    def call(
-        self,
-        name: str | Callable[..., Any],
-        *args: Any,
-        env_ids: Sequence[int] | None = None,
-        **kwargs: Any,
-    ) -> tuple[Any, ...]:
-        """Call a method of the environments, or get an attribute that is not a method.
-
-        Args:
-            name: The method or attribute, which is searched in wrappers too; or a function, which
-                is called in the environment's process with the environment as its first argument.
-                If the environment is in a vector env of Gymnasium, the argument is this vector env.
-            *args: Positional arguments.
-            env_ids: The environments concerned; None: all.
-            **kwargs: Keyword arguments.
-
-        Returns:
-            One result per environment.
-
-        Raises:
-            ValueError: `name` is `reset`, `step` or `close`, for which the vector env has methods.
-        """
-        return self._calls.call("call", name, args, kwargs, env_ids)
-
-    def call_async(
-        self,
-        name: str | Callable[..., Any],
-        *args: Any,
-        env_ids: Sequence[int] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Begin a `call`; `call_wait` ends it. The arguments are those of `call`."""
-        self._calls.begin("call_async", name, args, kwargs, env_ids)
-
-    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """End a `call` that `call_async` began.
-
-        Args:
-            timeout: The longest wait, in seconds; None: `step_timeout`.
-
-        Returns:
-            One result per environment; `()` if it ends a `set_attr` or `stats` whose own wait
-            timed out or was interrupted.
-
-        Raises:
-            NoAsyncCallError: No call is pending.
-            StepTimeoutError: It took too long; the call stays pending.
-        """
-        return self._calls.end("call_wait", timeout)
-
-    def get_attr(self, name: str, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
-        """Get an attribute of the environments.
-
-        Args:
-            name: The attribute.
-            env_ids: The environments concerned; None: all.
-
-        Returns:
-            One value per environment.
-        """
-        return self._calls.call("get_attr", name, (), {}, env_ids)
-
-    def set_attr(self, name: str, values: Any, *, env_ids: Sequence[int] | None = None) -> None:
-        """Set an attribute of environments, on the wrapper that has it, or else on the environment.
-
-        Args:
-            name: The attribute.
-            values: A list or tuple of one value per environment concerned, or one value for all.
-            env_ids: The environments concerned; None: all.
-
-        Raises:
-            ValueError: A wrong number of values.
-        """
-        self._calls.set_attr(name, values, env_ids)
-
-    def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
-        """Render environments.
-
-        Environments that share a worker render in one process. If their frames look wrong,
-        `num_workers=num_envs` gives each environment its own process.
-
-        Args:
-            env_ids: The environments concerned; None: all.
-
-        Returns:
-            One frame per environment, as its `render` returns it.
-        """
-        return self._calls.call("render", "render", (), {}, env_ids)
-
-    def stats(self) -> Stats:
-        """Return how long steps and autoresets take, and how the caller spends its time.
-
-        Returns:
-            Counts, means and longest times of steps, busy times of workers, and the bottleneck.
-
-        Raises:
-            ValueError: The vector env was not made with `stats=True`.
-        """
-        return self._calls.stats()
 
     # ------------------------------------------------------------------ the end
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.checks import check_count
+from vecspaces.checks import check_count, show_value
 from vecspaces.errors import InvalidActionError, NoAsyncCallError
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.engine.arguments import check_whole
+from vecspaces.vector.calls import check_called
+from vecspaces.vector.engine.arguments import check_env_ids, check_whole
 from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.rows import BUSY, FRESH, VOID
+from vecspaces.vector.engine.seeds import spread_seeds
+from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import gather, merge
 
@@ -63,45 +65,141 @@ class Transition(_Fields):
 
 
 class SendRecv:
-    """`send` and `recv` of a vector env, for environments that do not step together.
+    """The calls of `ManagedVectorEnv` for some environments, which step at their own pace.
 
-    `together` are rows that step together, because they are one vector env. `recv` waits for
-    `batch_size` environments.
+    `_together` are rows that step together, because they are one vector env.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        backend: Backend,
-        mode: AutoresetMode,
-        together: Sequence[range],
-        are_agents: bool,
-        batch_size: int,
-    ) -> None:
-        self._engine = engine
-        self._buffers = backend.buffers
-        self._mode = mode
-        self._together = together
-        self._are_agents = are_agents
-        self._batch_size = batch_size
+    num_envs: int
+    batch_size: int
+    _engine: Engine
+    _buffers: Buffers
+    _mode: AutoresetMode
+    _together: Sequence[range]
+    _unit_of: list[int]
+    _are_agents: bool
 
-    def check(self, rows: Sequence[int], call: str, name: str) -> None:
-        """Check that rows may be sent an action, a reset or a call now."""
-        check_whole(rows, self._together, name, InvalidActionError)
-        self._engine.check_rows(rows, call, name)
+    def send_reset(
+        self,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        *,
+        seed: Any = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Send environments a reset instead of actions, without waiting for results.
+
+        Environments that failed are built again first. `recv` returns the first observations, with
+        reward 0 and no flags, while other environments step.
+
+        Args:
+            env_ids: The environments; None: all.
+            seed: None, an int (entry i of `env_ids` gets seed + i), one int or None per entry, or a
+                `numpy.random.SeedSequence`, which is spawned.
+            options: The options of these resets; autoresets do not get them.
+
+        Raises:
+            AlreadyPendingCallError: An environment has not answered yet, or its results were not
+                received.
+            ResetNeededError: No environment was reset yet: `reset` comes first.
+
+        Example:
+            >>> from vecspaces import make_vec
+            >>> with make_vec("CartPole-v1", 3, backend="sync") as envs:
+            ...     _ = envs.reset(seed=0), envs.recv()
+            ...     envs.send_reset([2, 0], seed=[7, 8])
+            ...     envs.recv(2).env_ids.tolist()
+            [2, 0]
+        """
+        self._engine.check("send_reset", "send_reset")
+        rows = check_env_ids(env_ids, self.num_envs)
+        self._check_some(rows, "send_reset", "send_reset")
+        if options is not None and not isinstance(options, Mapping):
+            raise TypeError(f"options must be a mapping or None, found {show_value(options)}")
+        # The agents of an environment have one seed.
+        units = dict.fromkeys(self._unit_of[row] for row in rows)
+        seeds = dict(zip(units, spread_seeds(seed, len(units)), strict=True))
+        starts = {row: (seeds[self._unit_of[row]], options) for row in rows}
+        self._engine.issue_rows(rows, "send_reset", starts)
+
+    def send_call(
+        self,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None,
+        name: str | Callable[..., Any],
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Send environments a `call`, without waiting for results.
+
+        `recv` returns the results, in `Transition.results` and not in its arrays, while other
+        environments step. An exception of a call is raised by `recv`, and breaks no environment.
+
+        Args:
+            env_ids: The environments; None: all.
+            name: The method, attribute or function, as in `call`.
+            *args: Positional arguments.
+            **kwargs: Keyword arguments.
+
+        Raises:
+            AlreadyPendingCallError: An environment has not answered yet, or its results were not
+                received.
+            ResetNeededError: An environment failed.
+            ValueError: `name` is `reset`, `step` or `close`.
+
+        Example:
+            >>> from vecspaces import make_vec
+            >>> with make_vec("CartPole-v1", 2, backend="sync") as envs:
+            ...     envs.send_call([1], "get_wrapper_attr", "gravity")
+            ...     envs.recv(1).results
+            {1: 9.8}
+        """
+        check_called(name)
+        self._engine.check("call", "send_call")
+        rows = check_env_ids(env_ids, self.num_envs)
+        self._check_some(rows, "send_call", "send_call")
+        self._engine.send_call(rows, (name, args, kwargs), "send_call")
 
     def recv(
         self,
-        count: int | None,
-        timeout: float | None,
-        at_least: int | None,
+        count: int | None = None,
+        timeout: float | None = None,
+        *,
+        at_least: int | None = None,
         return_errors: bool = False,
     ) -> Transition:
-        """Receive the `count` environments that were ready first, or after a time `at_least`."""
+        """Wait until environments are ready, and receive those that were ready first.
+
+        After `reset`, every environment is ready with its first observation, reward 0 and no flags.
+        An environment that shares a worker with a slow one waits for it, unless each has its own
+        process (`num_workers=num_envs`).
+
+        Args:
+            count: How many environments to receive; None: `batch_size`.
+            timeout: The longest wait, in seconds; None: `step_timeout`.
+            at_least: After `timeout`, the environments that are ready are received if they are at
+                least this many (0: there may be none), and the others stay pending. If fewer than
+                `count` have a pending action, all of these are awaited. None: exactly `count` are
+                received.
+            return_errors: Whether environments that failed are received too: in
+                `Transition.errors`, by their numbers, and not in its arrays. Deaths of workers and
+                environments that exceed `step_timeout` are then failures of their rows.
+                `send_reset` builds these again; `restart(..., terminate=True)` ends a worker that
+                hangs.
+
+        Returns:
+            `count` rows, or with `at_least` fewer; all arrays are copies.
+
+        Raises:
+            Exception: The exception of one of these environments, once. The next `recv` returns the
+                others; `send_reset` builds this environment again.
+            NoAsyncCallError: Fewer than `count`, or `at_least`, environments are ready or have a
+                pending action.
+            StepTimeoutError: It took too long; no result is lost, and `recv` can be repeated.
+        """
         engine = self._engine
         engine.check("recv", "recv")
         if count is None:
-            count = self._batch_size
+            count = self.batch_size
         else:
             check_count("count", count)
         if at_least is not None and not 0 <= check_count("at_least", at_least, 0) <= count:
@@ -123,34 +221,94 @@ class SendRecv:
                 "recv",
             )
         count = min(count, expected)
-        read = self._read_with_errors if return_errors else self._read
+        read = self._read_received_or_errors if return_errors else self._read_received
         return engine.receive(read, count, timeout, None, at_least, return_errors)
 
-    def receive(self, rows: list[int]) -> Transition:
-        """Receive these rows, in this order."""
-        return self._engine.receive(self._read, len(rows), None, rows)
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while `recv(timeout=0)` would return something.
 
-    def _read_with_errors(self, rows: list[int]) -> Transition:
+        An event loop can watch it. Time limits need a timer of the caller.
+
+        Returns:
+            The descriptor, which belongs to the vector env.
+
+        Raises:
+            io.UnsupportedOperation: There is no such descriptor: `SyncVectorEnv`, Ray, and systems
+                other than Linux.
+        """
+        self._engine.check("call", "fileno")
+        return self._engine.fileno()
+
+    def restart(
+        self,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        *,
+        terminate: bool = False,
+    ) -> npt.NDArray[np.int64]:
+        """End the workers of some environments, and start new ones, which build them again.
+
+        The new workers build while the caller goes on. All environments of these workers lose their
+        episode and what they were sent: no transition is returned for them. A pending reset, step
+        or call that they have not answered raises `ResetNeededError`. In `SyncVectorEnv`, each of
+        the environments is closed and built again by its next reset.
+
+        Args:
+            env_ids: The environments; None: all.
+            terminate: Whether to end the workers without closing their environments.
+
+        Returns:
+            All environments of these workers, int64, in ascending order. Each needs a reset, at
+            which a failing factory raises.
+
+        Raises:
+            ClosedEnvironmentError: The vector env was closed.
+
+        Example:
+            >>> from vecspaces import make_vec
+            >>> with make_vec("CartPole-v1", 3, backend="sync") as envs:
+            ...     _ = envs.reset(seed=0), envs.recv()
+            ...     restarted = envs.restart([1])
+            ...     envs.send_reset(restarted, seed=[5])
+            ...     envs.recv(1).env_ids.tolist()
+            [1]
+        """
+        self._engine.check_open("restart")
+        rows = {*check_env_ids(env_ids, self.num_envs)}
+        for together in self._together:
+            if not rows.isdisjoint(together):
+                rows.update(together)
+        return np.array(self._engine.restart(sorted(rows), terminate), dtype=np.int64)
+
+    def _check_some(self, rows: Sequence[int], call: str, name: str) -> None:
+        """Check that rows may be sent an action, a reset or a call now."""
+        check_whole(rows, self._together, name, InvalidActionError)
+        self._engine.check_rows(rows, call, name)
+
+    def _receive(self, rows: list[int]) -> Transition:
+        """Receive these rows, in this order."""
+        return self._engine.receive(self._read_received, len(rows), None, rows)
+
+    def _read_received_or_errors(self, rows: list[int]) -> Transition:
         """Gather the results of ready rows, and the exceptions of those that failed."""
         table = self._engine.rows
         failures = {row: table.failures[row] for row in rows if row in table.failures}
         for row in rows:
             if isinstance(table.results.get(row), Failure):
                 failures[row] = table.results[row]
-        result = self._read([row for row in rows if row not in failures])
+        result = self._read_received([row for row in rows if row not in failures])
         result.errors = {row: failure.caught() for row, failure in failures.items()}
         return result
 
-    def _read(self, rows: list[int]) -> Transition:
+    def _read_received(self, rows: list[int]) -> Transition:
         """Gather the results of ready rows."""
         results = self._engine.rows.results
         if not results:
-            return self._read_rows(rows)
-        transition = self._read_rows([row for row in rows if row not in results])
+            return self._read_written(rows)
+        transition = self._read_written([row for row in rows if row not in results])
         transition.results = {row: results[row] for row in rows if row in results}
         return transition
 
-    def _read_rows(self, rows: list[int]) -> Transition:
+    def _read_written(self, rows: list[int]) -> Transition:
         """Gather what ready rows wrote."""
         buffers, table = self._buffers, self._engine.rows
         slot = self._engine.ring.current
