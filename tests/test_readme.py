@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import here_or_apart, run_program
+from tests.programs import here_or_apart, run_program, run_python
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,6 +38,37 @@ def test_its_ten_lines_run(
     printed = run_program(ROOT / "examples" / f"{name}.py", apart=apart, folder=tmp_path)
     assert re.fullmatch(r"\d+ episodes, observations \(64, 4\) float32\n", printed)
     assert capfd.readouterr().err == ""
+
+
+CRASH = """\
+import os, signal
+from functools import partial
+from types import SimpleNamespace
+from gymnasium import Wrapper
+from vecspaces import make_vec
+
+class Simulator(Wrapper):
+    def step(self, action):
+        native = SimpleNamespace(update_contacts=partial(os.kill, os.getpid(), signal.SIGSEGV))
+        result = self.env.step(action)
+        if result[2]:  # the pole fell
+            native.update_contacts()
+        return result
+
+if __name__ == "__main__":
+    with make_vec("CartPole-v1", 64, num_workers=2, wrappers=[Simulator]) as envs:
+        envs.reset(seed=0)
+        while True:
+            envs.step(envs.action_space.sample() * 0)
+"""
+
+
+def test_its_error_is_what_a_crash_prints(tmp_path: Path) -> None:
+    program = tmp_path / "simulator.py"
+    program.write_text(CRASH, encoding="utf-8")
+    printed = run_python(program, code=1, cwd=tmp_path).stderr.replace(str(program), program.name)
+    (shown,) = blocks("text")
+    assert " ".join(shown.split()) in " ".join(printed.split())
 
 
 def test_its_links_into_the_repository_lead_somewhere() -> None:

@@ -256,8 +256,8 @@ class Report:
         if table.row_count:
             console.print(table)
         lines = [f"# {' / '.join(names)}: {reason}" for reason, names in skipped.items()]
-        lines += [f"# {hint}" for hint in self.hints()]
         lines += ["from vecspaces import make_vec", f"envs = {code}"] if code else []
+        lines += [f"# {hint}" for hint in self.hints()]
         for line in lines:
             console.print(f"  {line}", markup=False, soft_wrap=True)
 
