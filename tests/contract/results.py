@@ -36,7 +36,7 @@ INVALID: list[tuple[Any, int, Any, str]] = [
         partial(talking, {}, None, [("a", 1)], 3, kind=Chosen),
         3,
         InvalidInfoError,
-        "environment 1.*(NoneType|list|int)",
+        "environment 1.*(None|list|int)",
     ),
     (
         partial(

@@ -1,0 +1,312 @@
+"""Group: environments that are stepped into their rows, in any process.
+
+A group is a run of single environments (`single_envs.py`, where autoresets happen) or one vector
+env (`vector_member.py`). It runs in the caller's process (Sync), in a thread, in a worker process
+(Async) or in an actor (Ray), and is the same object in each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.exchange.buffers import Buffers
+from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.exchange.infos import Part
+from vecspaces.vector.exchange.messages import Op, Restart, Starts, Written, make_written
+from vecspaces.vector.exchange.stats import Timings
+from vecspaces.vector.group.attributes import Call
+from vecspaces.vector.group.building import (
+    Builder,
+    Built,
+    GroupDescription,
+    check_distinct,
+    close_all,
+)
+from vecspaces.vector.group.form import failed, is_own
+from vecspaces.vector.group.info_writer import InfoWriter
+
+_STEP, _STEP_ROWS = Op.STEP, Op.STEP_ROWS
+#: Rows that failed, with their failures.
+Failures = list[tuple[Sequence[int], Failure]]
+#: Called with the clock after each environment of a pass that is timed.
+Note = Callable[[int], Any]
+
+
+class Group(ABC):
+    """Environments that share one process and consecutive rows.
+
+    Every method converts exceptions of environments and factories to `Failure`, and raises nothing
+    else for them. `first` is the index of the first of `env_fns` in the vector env, and `built` is
+    what they returned.
+    """
+
+    #: The attributes that `view` makes, and that a copy of the group makes again.
+    _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_progress", "_timings", "_nothing", "_info_writers")
+    #: Whether all rows step together, because they are one vector env.
+    _is_vector: ClassVar[bool]
+
+    def __init__(
+        self,
+        builder: Builder,
+        env_fns: Sequence[Callable[[], Any]],
+        built: Sequence[Built],
+        first: int,
+    ) -> None:
+        self._builder, self._env_fns, self.first = builder, env_fns, first
+        self.built = list(built)
+        #: All groups of the process, and whether it is the first one.
+        self.peers: Sequence[Group] = [self]
+        self.is_first = True
+        self.rows = range(sum(result.count for result in built))
+        self._failed: set[int] = set()  # rows that failed in a stream
+
+    @property
+    def envs(self) -> list[Any]:
+        """The results of the factories, in order."""
+        return [built.env for built in self.built]
+
+    @property
+    def _mode(self) -> AutoresetMode:
+        return self._builder.mode
+
+    def describe(self) -> GroupDescription:
+        """Describe the environments for the caller."""
+        return GroupDescription.of(self.built)
+
+    def divide(self, arguments: Any) -> Iterable[tuple[Group, Any]]:
+        """Return the arguments of a command for each group."""
+        return ((self, arguments),)
+
+    def bind(self, buffers: Buffers, low: int, worker: int, restart: Restart | None = None) -> None:
+        """Take the rows from `low` on, those of a former worker after a `restart`."""
+        self.rows = range(low, low + len(self.rows))
+        self._buffers, self._worker = buffers, worker
+        self.view()
+        self._leave()
+        starts = {} if restart is None else restart.starts
+        self.begin_anew({row: starts[row] for row in self.rows if row in starts})
+
+    def view(self) -> None:
+        """Make views of the group's rows, also for a copy of the group."""
+        buffers, worker, rows = self._buffers, self._worker, self.rows
+        # A memoryview stores an int in half the time of an array.
+        self._progress = buffers.progress.data[worker : worker + 1]
+        self._nothing = Written(rows, [])
+        # The writers of declared infos in each slot.
+        self._info_writers = [InfoWriter(infos, rows.start, rows.stop) for infos in buffers.infos]
+        self._timings: Timings | None = None
+        if buffers.counters is not None:
+            environments, workers = buffers.counters
+            self._timings = Timings(
+                environments,
+                workers[worker],
+                rows,
+                resets_are_steps=self._mode is AutoresetMode.NEXT_STEP,
+                together=self._is_vector,
+                is_first=self.is_first,
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.flush_timings()
+        return {name: value for name, value in vars(self).items() if name not in self._OF_VIEWS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.view()
+
+    # ------------------------------------------------------------------ commands
+
+    def execute(self, op: Op, slot: int, arguments: Any) -> Any:
+        """Execute a command, in every backend; raise `Failure`.
+
+        It returns `Written` for steps and resets, the results by row for `CALL`, the counters for
+        `STATS` if no memory is shared, otherwise None.
+        """
+        if op is _STEP:
+            return self.step(slot)
+        if op is _STEP_ROWS:
+            rows, _, failures = self.begin(arguments.rows, arguments.starts, arguments.broken)
+            written = self.step(slot, rows) if rows else Written([], [])
+            if failures:
+                written = written._replace(failures=[*failures, *written.failures])
+            return written
+        if op is Op.STATS:
+            self.flush_timings()
+            return self._buffers.export_counters(self._worker, self.rows)
+        try:
+            if op is Op.RESET:
+                for _, failure in self._rebuild(arguments.broken, arguments.starts):
+                    raise failure
+                infos = self.reset_rows(slot, arguments.starts, arguments.keep_options)
+                return Written(list(arguments.starts), [infos] if infos else [])
+            if op is Op.CALL:
+                return self.call_rows(*arguments)
+            if op is Op.SET_ATTR:
+                return self.set_rows(*arguments)
+        finally:
+            self._leave()
+        raise ValueError(f"{op!r} is no command for a group")
+
+    def begin(self, rows: Sequence[int], starts: Starts, broken: Iterable[int]) -> Written:
+        """Let the next step of the rows of `starts` begin an episode, instead of taking an action.
+
+        Those of `broken` are built again first. The returned rows can be stepped.
+        """
+        failures = self._rebuild(broken, starts) if broken or self._failed else []
+        if starts:
+            self.begin_rows(starts)
+        return make_written((_without(rows, failures) if failures else rows, [], failures))
+
+    def step(self, slot: int, rows: Sequence[int] | None = None) -> Written:
+        """Step all environments, or those of `rows`, with the actions in their rows.
+
+        A vector env has all of its rows in `rows`. A failure in a step of all is raised; in a step
+        of `rows`, failures are reported beside the results of the others.
+        """
+        timings = self._timings
+        note = None if timings is None else timings.start()
+        failures: Failures = []
+        infos: Part | None = None
+        if rows is not None:
+            self._buffers.positions.step(rows)
+        try:
+            infos = self.step_rows(slot, rows, note, failures)
+        except BaseException as error:
+            if timings is not None:
+                timings.abandon()
+            if rows is None or not is_own(error):
+                raise
+            failures.append((rows, Failure.of(error, rows, "step")))
+        finally:  # as in `_leave`, without its call
+            self.last, self._progress[0] = self._progress[0], -1
+        if failures:
+            self._failed.update(row for failed, _ in failures for row in failed)
+            if timings is not None:
+                timings.abandon()
+        elif timings is not None:
+            timings.finish(rows)
+        parts = [infos] if infos else ()
+        if rows is None:
+            return make_written((self.rows, parts, ())) if parts else self._nothing
+        return make_written((_without(rows, failures) if failures else rows, parts, failures))
+
+    def flush_timings(self) -> None:
+        """Count the clock readings so far."""
+        if self._timings is not None:
+            self._timings.flush()
+
+    def close(self) -> Failure | None:
+        """Close every environment, also after failures; return the first failure."""
+        built, self.built = self.built, []
+        return close_all(built, self.rows.start)
+
+    def _leave(self) -> None:
+        """Note that no environment is running any more."""
+        self.last, self._progress[0] = self._progress[0], -1
+
+    # ------------------------------------------------------------------ broken environments
+
+    def _rebuild(self, broken: Iterable[int], begun: Iterable[int]) -> Failures:
+        """Build failed environments again; return the rows in which this fails, with the failures.
+
+        Those are the `broken` ones, and the rows among `begun` that failed in a stream: the caller
+        may have sent the reset before it received the failure.
+        """
+        wanted, failures = self._failed.intersection(begun).union(broken), Failures()
+        try:
+            for place, rows in enumerate(self.whole(self.rows)) if wanted else ():
+                if not wanted.isdisjoint(rows):
+                    failure = self._build_again(place, rows)
+                    if failure is not None:
+                        failures.append((rows, failure))
+        finally:
+            self._leave()
+        return failures
+
+    def _build_again(self, place: int, rows: Sequence[int]) -> Failure | None:
+        """Close an environment, then build it again: there may be no memory for two."""
+        self._progress[0] = rows[0]
+        self._failed.update(rows)  # until it is built, even if an interrupt comes
+        former = self.built[place]
+        close_all([former], rows[0])  # its error would hide the first one
+        former = dataclasses.replace(former, env=None)
+        self.replace(place, former)
+        gc.collect()
+        try:
+            number, numbers = self.first + place, dict[int, int]()
+            built = self._builder.check(self._env_fns[place](), number)
+            for group in self.peers:
+                for index, env in enumerate(group.envs, group.first):
+                    if env is not None:
+                        check_distinct(env, index, numbers)
+            check_distinct(built.env, number, numbers)
+            change = built.change_since(former)
+            if change is not None:
+                close_all([built], rows[0])
+                raise RuntimeError(change)
+            self.replace(place, built)
+            self._failed.difference_update(rows)
+        except BaseException as error:
+            if not is_own(error):
+                raise
+            return failed(error, rows, "build")
+        return None
+
+    # ------------------------------------------------------------------ what the kinds differ in
+
+    def whole(self, rows: Sequence[int]) -> list[Sequence[int]]:
+        """Divide some of the rows into those that step together."""
+        return ([self.rows] if rows else []) if self._is_vector else [[row] for row in rows]
+
+    @abstractmethod
+    def begin_anew(self, starts: Starts) -> None:
+        """Drop the state of all episodes; the next step of `starts` reports a lost one."""
+
+    @abstractmethod
+    def replace(self, place: int, built: Built) -> None:
+        """Replace `built[place]` by another environment, or by none (`env` is None)."""
+
+    @abstractmethod
+    def reset_rows(self, slot: int, starts: Starts, keep_options: bool) -> Part:
+        """Begin episodes in the rows that `starts` names, and return their infos.
+
+        With `keep_options`, autoresets also get a row's options.
+        """
+
+    @abstractmethod
+    def begin_rows(self, starts: Starts) -> None:
+        """Let the next step of the rows that `starts` names begin an episode."""
+
+    @abstractmethod
+    def step_rows(
+        self, slot: int, rows: Sequence[int] | None, note: Note | None, failures: Failures
+    ) -> Part:
+        """Step all rows (None) or some, and return their infos.
+
+        In a step of some, an environment that fails is added to `failures`, and the others are
+        stepped. A failure that is raised nevertheless concerns all of them.
+        """
+
+    @abstractmethod
+    def call_rows(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
+        """Call a method of the environments of some rows, and return the result of each."""
+
+    @abstractmethod
+    def set_rows(self, name: str, values: Mapping[int, Any]) -> None:
+        """Set an attribute of the environments of some rows, not of their wrappers."""
+
+
+def reset_arguments(seed: Any, options: Any) -> dict[str, Any]:
+    """Return the arguments of a reset; environments without `options` can be reset without any."""
+    return {"seed": seed} if options is None else {"seed": seed, "options": options}
+
+
+def _without(rows: Sequence[int], failures: Failures) -> Sequence[int]:
+    """Return the rows that did not fail."""
+    failed = {row for rows, _ in failures for row in rows}
+    return [row for row in rows if row not in failed]
