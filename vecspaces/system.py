@@ -23,6 +23,7 @@ _HAS = {
     "epoll": hasattr(select, "epoll"),
     "fifo": hasattr(os, "mkfifo"),
     "fork": hasattr(os, "fork"),
+    "groups": hasattr(os, "setpgid"),
     "lock": find_spec("fcntl") is not None,
     "memfd": hasattr(os, "memfd_create"),
     "pidfd": hasattr(os, "pidfd_open"),
@@ -33,7 +34,7 @@ _HAS = {
 _LINUX_ALONE = {"affinity", "epoll", "memfd", "pidfd", "proc"}
 _HIDDEN = {
     "darwin": _LINUX_ALONE,
-    "portable": _LINUX_ALONE | {"descriptors", "fifo", "fork", "lock", "poll", "sigmask"},
+    "portable": _LINUX_ALONE | {"descriptors", "fifo", "fork", "groups", "lock", "poll", "sigmask"},
 }
 
 # Flags of `os.open` that some systems do not have.

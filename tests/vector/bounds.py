@@ -155,11 +155,12 @@ def assert_gone(pids: Iterable[int]) -> None:
 
 
 def _exists(pid: int) -> bool:
+    """Whether a process has not ended, or this one has not received its exit code."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        _, state, parent = read_stat(pid)
+    except OSError:
         return False
-    return True
+    return state != "Z" or parent == os.getpid()
 
 
 @contextlib.contextmanager

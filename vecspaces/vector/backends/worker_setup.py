@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib.util
+import io
 import itertools
 import pickle
 import random
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Generic, TypeVar
 
+import cloudpickle
 import numpy as np
 
 from vecspaces.cores import count_usable_cores
@@ -21,7 +24,38 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.env_group import EnvGroup
-from vecspaces.vector.utils import CloudpickleWrapper
+
+T = TypeVar("T")
+
+
+class Late(Generic[T]):
+    """A value that is pickled by value, and unpickled when it is called.
+
+    Args:
+        value: May contain what multiprocessing pickles while it starts a process.
+    """
+
+    def __init__(self, value: T) -> None:
+        self._value, self._packed = value, b""
+
+    def __call__(self) -> T:
+        """Return the value."""
+        return pickle.loads(self._packed) if self._packed else self._value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        file = io.BytesIO()
+        pickler = cloudpickle.Pickler(file)
+        pickler.dispatch_table = ChainMap(
+            pickler.dispatch_table, ForkingPickler(file).dispatch_table
+        )
+        pickler.dump(self._value)
+        return _received, (file.getvalue(),)
+
+
+def _received(packed: bytes) -> Late[Any]:
+    late: Late[Any] = Late(None)
+    late._packed = packed
+    return late
 
 
 @dataclass(frozen=True)
@@ -40,14 +74,14 @@ class WorkerSetup:
     index: int
     first: int
     count: int
-    env_fns: CloudpickleWrapper[list[Callable[[], Any]]]
+    env_fns: Late[list[Callable[[], Any]]]
     autoreset_mode: AutoresetMode
     threads: int | None
     entropy: tuple[int, ...]
     registrations: bytes
     spins: bool
     validate: bool
-    surroundings: Surroundings | None
+    surroundings: Surroundings | None = None
 
     @property
     def factories(self) -> range:
@@ -91,7 +125,6 @@ def plan_workers(
     threads: int | None,
     by_value: bool,
     validate: bool = False,
-    surroundings: Surroundings | None = None,
 ) -> list[WorkerSetup]:
     """Divide the factories into slices, one per worker; `by_value`: for a new interpreter."""
     # The state is only read, so that the caller's own random numbers do not change.
@@ -104,7 +137,7 @@ def plan_workers(
             index,
             part.start,
             len(part),
-            CloudpickleWrapper(functools.partial(list, env_fns[part.start : part.stop])),
+            Late(list(env_fns[part.start : part.stop])),
             autoreset_mode,
             threads,
             (*entropy, index, 0),
@@ -112,7 +145,6 @@ def plan_workers(
             # One core remains for the caller.
             num_workers <= cores and index + 1 < cores,
             validate,
-            surroundings,
         )
         for index, part in enumerate(cut(len(env_fns), num_workers))
     ]

@@ -17,7 +17,7 @@ import pytest
 
 from tests.crosses import START_METHODS
 from tests.envs import Ledger, ledgers
-from tests.vector.bounds import kill, stretched, within
+from tests.vector.bounds import assert_gone, kill, stretched, within
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="without process
 
 
 class WithChild(Ledger):
-    """A ledger with a process of its own, which holds what the worker holds and outlives it.
+    """A ledger with a process of its own, which holds what the worker holds.
 
     Args:
         number: Which environment it is.
@@ -41,7 +41,7 @@ class WithChild(Ledger):
 
 @contextlib.contextmanager
 def with_children(count: int, method: str) -> Iterator[Any]:
-    """A vector env of one such environment per worker; the children end with the block."""
+    """A vector env of one such environment per worker, with which its children end."""
     env_fns = [partial(WithChild, number) for number in range(count)]
     envs: Any = AsyncVectorEnv(env_fns, num_workers=count, context=method, daemon=False)
     envs.children = list(envs.get_attr("child"))
@@ -50,8 +50,7 @@ def with_children(count: int, method: str) -> Iterator[Any]:
         yield envs
     finally:
         envs.close(terminate=True)
-        for child in envs.children:
-            os.kill(child, signal.SIGKILL)
+        assert_gone(envs.children)
 
 
 def stop(envs: Any) -> None:

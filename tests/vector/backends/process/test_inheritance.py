@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -92,6 +94,51 @@ class Starting(Ledger):
             ["ls", "-l", "/proc/self/fd"], close_fds=False, capture_output=True, text=True
         )
         return [line.split(" -> ")[1] for line in found.stdout.splitlines() if " -> " in line]
+
+
+class Handling(Ledger):
+    """A ledger that runs an event loop, and sends a signal to its own process."""
+
+    def run_loops(self) -> list[int]:
+        async def answer() -> int:
+            return 42
+
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        inherited = [] if sys.version_info >= (3, 14) else [asyncio.get_event_loop()]
+        loops = [*inherited, asyncio.new_event_loop()]
+        answers = [loop.run_until_complete(answer()) for loop in loops]
+        for loop in loops:
+            loop.close()
+        return [*answers, asyncio.run(answer())]
+
+    def handle(self, number: int) -> tuple[Any, list[int]]:
+        before, seen = signal.getsignal(number), list[int]()
+        signal.signal(number, lambda number, _: seen.append(number))
+        signal.raise_signal(number)
+        return before, seen
+
+    def interrupt_a_program(self) -> int:
+        return subprocess.run(["sh", "-c", "kill -INT $$; sleep 1000"]).returncode
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.filterwarnings("ignore:There is no current event loop:DeprecationWarning")
+def test_a_worker_has_no_handlers_and_no_event_loop_of_the_caller(method: str) -> None:
+    heard: list[int] = []
+
+    async def call() -> None:
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            asyncio.get_running_loop().add_signal_handler(number, heard.append, number)
+        with AsyncVectorEnv([Handling], context=method) as envs:
+            (answers,) = envs.call("run_loops")
+            assert answers and set(answers) == {42}
+            for number in (signal.SIGTERM, signal.SIGUSR1):
+                assert envs.call("handle", number) == ((signal.SIG_DFL, [number]),)
+            assert envs.call("interrupt_a_program") == (-signal.SIGINT,)
+
+    asyncio.run(call())
+    assert heard == []
 
 
 # ---------------------------------------------------------------------- the caller's environment

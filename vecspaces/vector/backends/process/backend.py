@@ -20,7 +20,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -38,9 +38,15 @@ from vecspaces.vector.backends.process.channel import CallerEnd, Frame, Poller, 
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import Line
 from vecspaces.vector.backends.process.pickling import Pickling
-from vecspaces.vector.backends.process.processes import WorkerProcess, end_all, start_process
+from vecspaces.vector.backends.process.processes import (
+    WorkerProcess,
+    end_all,
+    end_trees,
+    start_process,
+)
 from vecspaces.vector.backends.process.stacks import StackFile
-from vecspaces.vector.backends.process.startup import Surroundings
+from vecspaces.vector.backends.process.startup import Parcel, Surroundings
+from vecspaces.vector.backends.process.tree import Tree
 from vecspaces.vector.backends.process.worker import worker_main
 from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.vector.backends.worker_setup import plan_workers
@@ -159,8 +165,7 @@ class ProcessBackend(RemoteBackend):
         self._forked = self._context.get_start_method() == "fork"
         self._daemon = daemon
         self._shared_memory = shared_memory
-        surroundings = Surroundings.here(worker_threads)
-        self._variables = surroundings.variables
+        self._surroundings = Surroundings.here(worker_threads)
         self._pickling = Pickling(self._forked)
         if not self._forked:
             # The name of the main module in workers, in pickles of objects that they return.
@@ -172,7 +177,6 @@ class ProcessBackend(RemoteBackend):
             worker_threads,
             by_value=not self._forked,
             validate=validate,
-            surroundings=surroundings,
         )
         super().__init__(setups, slow_warning)
         self._handles: list[Handle] = []
@@ -218,24 +222,24 @@ class ProcessBackend(RemoteBackend):
             self._poller = Poller(gathers=len(self._setups) >= _MANY_WORKERS)
 
     def _start(self, worker: int) -> None:
-        """Start a worker; a forked one inherits its factories, and others are sent them."""
-        setup, packed = self._setups[worker], b""
-        if not self._forked:
-            packed = pack_frame(Op.BUILD, 0, 0, (setup.factories, dumps(setup)))
         with uninterrupted():
-            self._handles[worker : worker + 1] = [self._launch(worker, packed)]
+            self._handles[worker : worker + 1] = [self._launch(worker)]
 
     def _note_threads(self) -> None:
         if self._forked:
             self.hang_advice = _FORKED if forking.count_threads() > 1 else ""
             forking.warn_of_renderer()
 
-    def _launch(self, index: int, packed: bytes) -> Handle:
+    def _launch(self, index: int) -> Handle:
         """Start one worker; after an error, free everything of it."""
+        tree = Tree.plant()
+        surroundings = self._surroundings.marked(tree.mark)
+        setup = replace(self._setups[index], surroundings=surroundings)
+        parcel = Parcel(setup)
         with contextlib.ExitStack() as undo:
             ours, theirs = Line.pair(self._shared)
             undo.callback(ours.close)
-            inherited = (self._setups[index], ours) if self._forked else ()
+            inherited = (setup, ours) if self._forked else (parcel,)
             try:
                 stacks = StackFile.make()
                 undo.callback(stacks.close)
@@ -243,9 +247,10 @@ class ProcessBackend(RemoteBackend):
                     self._context,
                     f"vecspaces-worker-{index}",
                     worker_main,
-                    (theirs, stacks, os.getpid(), *inherited),
+                    (theirs, stacks, tree, os.getpid(), *inherited),
+                    tree=tree,
                     daemon=self._daemon,
-                    variables=self._variables,
+                    variables=surroundings.variables,
                     seconds=self._start_timeout,
                 )
             finally:
@@ -257,8 +262,8 @@ class ProcessBackend(RemoteBackend):
             handle = Handle(process, channel, stacks)
             undo.callback(self._forget, handle)
             self._by_fd.update(dict.fromkeys(handle.every, index))
-            if packed:
-                channel.send(packed)
+            if parcel.packed:
+                channel.send(parcel.packed)
             self._watch(handle, self._poller)
             undo.pop_all()
         return handle
@@ -471,6 +476,8 @@ class ProcessBackend(RemoteBackend):
         handle = self._handles[index]
         handle.alive = False
         handle.process.wait(_EXIT_SECONDS)
+        # Several have often ended together.
+        end_trees(handle.process for handle in self._handles if handle.process.wait(0.0))
         code = handle.process.exitcode()
         return Death(code, stack=handle.stacks.read_crash(code)[0])
 

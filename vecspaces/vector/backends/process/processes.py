@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -23,6 +23,7 @@ from vecspaces.vector.backends.process import descriptors
 from vecspaces.vector.backends.process.interrupts import blocked, take_ctrl_c, uninterrupted
 from vecspaces.vector.backends.process.line import process_descriptor
 from vecspaces.vector.backends.process.startup import StartupName
+from vecspaces.vector.backends.process.tree import Tree, fell
 from vecspaces.vector.exchange.deadline import Deadline
 
 # The interval of checks without process descriptors.
@@ -63,13 +64,15 @@ class WorkerProcess:
     Attributes:
         watch: The descriptor, readable when the process has ended; None if there is none.
         closed: Whether its descriptors are freed.
+        tree: What it starts; None once that has ended.
     """
 
-    def __init__(self, process: BaseProcess) -> None:
+    def __init__(self, process: BaseProcess, tree: Tree) -> None:
+        assert process.pid is not None
         self.process = process
+        self.tree: Tree | None = tree._replace(leader=process.pid)
         self.closed = False
         self._lock = threading.RLock()
-        assert process.pid is not None
         self.watch = process_descriptor(process.pid)
 
     def end(self, kill: bool) -> None:
@@ -121,6 +124,7 @@ class WorkerProcess:
         """In a forked process: do not affect the worker, which is the child of another process."""
         # multiprocessing must neither end nor await the child of another process.
         multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
+        self.tree = None
         self._drop()
 
     def _drop(self) -> None:
@@ -152,6 +156,18 @@ def end_all(workers: list[WorkerProcess], timeout: float) -> None:
     for worker in workers:
         worker.end(kill=True)
     _await_all(workers, _KILL_SECONDS)
+    end_trees(workers)
+
+
+def end_trees(workers: Iterable[WorkerProcess]) -> None:
+    """End what workers that have ended leave; called before their numbers can be reused."""
+    left = [worker for worker in workers if worker.tree is not None]
+    if not system.has("proc"):
+        for worker in left:
+            worker.exitcode()  # until it is received, a worker is a member of its group
+    fell([worker.tree for worker in left if worker.tree])
+    for worker in left:
+        worker.tree = None
 
 
 def _await_all(workers: list[WorkerProcess], seconds: float) -> None:
@@ -167,6 +183,7 @@ def start_process(
     target: Callable[..., None],
     args: tuple[Any, ...],
     *,
+    tree: Tree,
     daemon: bool,
     variables: dict[str, str],
     seconds: float,
@@ -194,7 +211,7 @@ def start_process(
                 with blocked():
                     process.start()
         process.name = name
-        return WorkerProcess(process)
+        return WorkerProcess(process, tree)
     except BaseException:
         if process.pid is not None:
             process.kill()

@@ -6,9 +6,15 @@ import os
 import sys
 from contextlib import suppress
 from multiprocessing.context import get_spawning_popen
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vecspaces.vector.backends.process.channel import pack_frame
+from vecspaces.vector.backends.process.tree import MARK
+from vecspaces.vector.exchange.messages import Op, dumps
 from vecspaces.vector.utils.processes import MPI_PREFIXES
+
+if TYPE_CHECKING:
+    from vecspaces.vector.backends.worker_setup import WorkerSetup
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -46,6 +52,10 @@ class Surroundings(NamedTuple):
             folder = os.getcwd()
         return cls(variables, list(sys.path), folder)
 
+    def marked(self, mark: str) -> Surroundings:
+        """Return those of a worker, whose programs are found by a mark."""
+        return self._replace(variables={**self.variables, MARK: mark})
+
     def adopt(self) -> None:
         """Set them in this process; its folder stays if the other one was deleted."""
         for name in os.environ.keys() - self.variables.keys():
@@ -57,6 +67,20 @@ class Surroundings(NamedTuple):
         if self.folder is not None:
             with suppress(FileNotFoundError):
                 os.chdir(self.folder)
+
+
+class Parcel:
+    """The setup of a worker that inherits none: packed while its process is started, then sent.
+
+    Only meanwhile does multiprocessing pickle its locks and queues.
+    """
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self._setup, self.packed = setup, b""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.packed = pack_frame(Op.BUILD, 0, 0, (self._setup.factories, dumps(self._setup)))
+        return type(None), ()
 
 
 class StartupName(str):

@@ -18,6 +18,7 @@ from vecspaces.vector.backends.backend import pack_part, pack_result
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack_frame
 from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.process.stacks import StackFile
+from vecspaces.vector.backends.process.tree import Tree, fell
 from vecspaces.vector.backends.row_stream import RowStream
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
@@ -37,6 +38,7 @@ _CLOSE, _DONE, _STEP, _STEP_ROWS = Op.CLOSE, Op.DONE, Op.STEP, Op.STEP_ROWS
 def worker_main(
     line: Line,
     stacks: StackFile,
+    tree: Tree,
     caller: int,
     setup: WorkerSetup | None = None,
     callers_end: Line | None = None,
@@ -48,16 +50,13 @@ def worker_main(
     """
     if callers_end is not None:
         callers_end.close()  # it would keep the line open after the caller's end
-    # Ctrl-C is for the caller only, and so is an inherited handler of SIGTERM.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if system.has("sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    tree = tree.lead()
+    _forget_caller()
     channel = WorkerEnd(line)
     factories: Sequence[int] = ()
     try:
         stacks.install()
-        _watch(caller, stacks)  # where no more threads may be started, this fails
+        _watch(caller, stacks, tree)  # where no more threads may be started, this fails
         if setup is None:
             message = channel.receive()
             if message is None:
@@ -75,7 +74,28 @@ def worker_main(
         channel.send(built)
         worker = Worker(channel, group, setup)
         del setup  # its factories may refer to data, and may be replaced
-        worker.run()
+        if not worker.run():
+            fell([tree])
+
+
+def _forget_caller() -> None:
+    """Drop the handlers and the event loop that a fork inherits, and do nothing at Ctrl-C."""
+    signal.set_wakeup_fd(-1)  # through it, the caller's event loop learns of signals
+    asyncio: Any = sys.modules.get("asyncio")
+    if asyncio is not None and sys.version_info < (3, 12):  # later ones do so themselves
+        asyncio.set_event_loop_policy(None)
+        asyncio._set_running_loop(None)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    # Not SIG_IGN, which programs would inherit.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    if system.has("sigmask"):
+        signal.siginterrupt(signal.SIGINT, False)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        # Who reads from the terminal in the background gets an error, instead of being stopped.
+        signal.signal(signal.SIGTTIN, signal.SIG_IGN)
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 
 
 class Worker:
@@ -87,8 +107,8 @@ class Worker:
         self._index = setup.index
         self._stream = RowStream(group)
 
-    def run(self) -> None:
-        """Bind, then serve commands until the end."""
+    def run(self) -> bool:
+        """Bind, then serve commands until the end; return whether the caller is there."""
         message = self._channel.receive()
         if message is not None and message[0] is Op.BIND:
             bound = self._bind(message[3])
@@ -100,6 +120,7 @@ class Worker:
             failure = Failure.of(error, range(self._group.low, self._group.high), "close")
         if message is not None:
             self._channel.send(pack_frame(Op.DONE, 0, message[2], failure))
+        return message is not None
 
     def _bind(self, data: bytes) -> bytes:
         """Make views of the rows; return the reply, with an exception if this fails."""
@@ -192,7 +213,7 @@ class Worker:
         return pack_part(written, outside, partial(pack_frame, Op.PART, slot, seq), dumps)
 
 
-def _watch(caller: int, stacks: StackFile) -> None:
+def _watch(caller: int, stacks: StackFile, tree: Tree) -> None:
     """Start a thread that writes stacks on request, and ends this process soon after the caller.
 
     It ends the process even in the middle of a long step.
@@ -212,6 +233,7 @@ def _watch(caller: int, stacks: StackFile) -> None:
             if ready:
                 stacks.answer()
         time.sleep(_END_GRACE)
+        fell([tree])
         os._exit(1)
 
     threading.Thread(target=watch, name="vecspaces-caller-watch", daemon=True).start()
