@@ -35,6 +35,15 @@ def test_an_environment_without_faults(in_process: None) -> None:
     result = run()
     assert result.exit_code == 0
     assert f"{SOUND}: no findings" in result.output
+    assert "checked with 20 of 20 steps in" in result.output and "slow" not in result.output
+
+
+def test_check_says_how_much_of_a_slow_environment_it_checked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_report("module:factory", Report((), 4, 2.0), 60, None)
+    shown = capsys.readouterr().out
+    assert "checked with 4 of 60 steps in 2.0 s: steps or resets are slow" in shown
 
 
 def test_findings_are_shown_and_errors_alone_are_exit_code_1(finding: Finding) -> None:
@@ -60,7 +69,7 @@ def test_names_and_brackets_are_shown_as_they_are(
     monkeypatch.setenv("COLUMNS", "60")
     names = sorted(CATALOGUE, key=len)[-3:]
     findings = [Finding(name, CATALOGUE[name][0], "[b]" * 30, CATALOGUE[name][1]) for name in names]
-    print_report("module:factory", Report(tuple(findings), 300, 2.0), None)
+    print_report("module:factory", Report(tuple(findings), 300, 2.0), 300, None)
     shown = capsys.readouterr().out
     assert all(name in shown for name in names) and "[b][b]" in shown
     assert max(map(len, shown.splitlines())) <= 60

@@ -123,6 +123,41 @@ def test_seeds_are_derived_or_given_or_fresh(expected: Evaluation) -> None:
     assert_same(play(episodes=3, seed=one.seeds.tolist()), one)
 
 
+class Returning:
+    """A policy with a state that returns what a function makes of the number of observations."""
+
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def reset(self, rows: Any) -> None:
+        assert len(rows) == 4
+
+    def __call__(self, observations: Any) -> Any:
+        return self.make(len(observations["battery"]))
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda count: np.zeros((count, 1), np.int64),
+        lambda count: [0] * (count - 1),
+        lambda count: [0] * (count + 2),
+        lambda count: None,
+        lambda count: np.full(count, 0.5),
+    ],
+    ids=["column", "one too few", "two too many", "none", "float"],
+)
+def test_actions_that_do_not_fit_are_an_error_however_the_policy_is_called(
+    caller: str, make: Any
+) -> None:
+    stateful = Returning(make)
+    for policy, batch_size in ((stateful.__call__, None), (stateful.__call__, 3), (stateful, None)):
+        options: Any = {"batch_size": batch_size, "num_envs": 4, "backend": "sync"}
+        with pytest.raises(InvalidActionError, match=r"^actions: expected int64 array of shape"):
+            play(caller, policy, Errand, **options)
+
+
 @pytest.mark.parametrize(
     ("episodes", "num_envs", "backend"), [(9, 8, "async"), (1, 50, "sync"), (3, 50, "sync")]
 )

@@ -35,7 +35,9 @@ def test_the_statistics_are_those_of_numpy() -> None:
     assert result.median_return == np.median(returns)
     assert result.interquartile_mean == np.sort(returns)[50:153].mean()
     assert result.success_rate is None
-    assert made([1, 2], {"success": np.array([np.nan, 1.0])}).success_rate == 1.0
+    unknown, known = np.array([np.nan, np.nan]), np.array([np.nan, 1.0])
+    assert made([1, 2], {"is_success": unknown, "success": known}).success_rate == 1.0
+    assert made([1, 2], {"success": unknown}).success_rate is None
     for few, mean in (([5], 5), ([1, 2], 1.5), ([0, 2, 4], 2), ([9, 1, 2, 3], 2.5)):
         assert interquartile_mean(np.array(few, np.float64)) == mean
 

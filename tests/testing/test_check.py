@@ -22,6 +22,7 @@ from tests.contract import ALL_SPACES
 from tests.crosses import ordinarily
 from tests.envs import Sampler
 from tests.programs import run_python
+from tests.testing.checking import Here
 from tests.testing.faults import (
     FAULTS,
     Hanging,
@@ -343,3 +344,31 @@ def test_a_slow_environment_does_not_hang() -> None:
     report = check(Slow, num_steps=300, timeout=stretched(0.5))
     assert names_of(report) == set()
     assert report.num_steps < 100
+
+
+def test_an_environment_with_slow_resets_is_checked_with_enough_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first reset takes longer than the time of a probe."""
+    clock = iter(range(10_000))
+    ticks = {"now": 0.0}
+
+    class SlowReset(Sound):
+        def reset(self, **arguments: Any) -> Any:
+            ticks["now"] += 2.0
+            return super().reset(**arguments)
+
+    monkeypatch.setattr(
+        probes.time, "perf_counter", lambda: ticks["now"] + 1e-6 * next(clock), raising=True
+    )
+    played = Played()
+    host: Any = Here(SlowReset, 0, 60)
+    probes.inspect_alone(host, played, 1.6)
+    assert sum(bool(record.outcome) for record in played.trace) >= 20
+
+
+def test_a_slow_start_is_named_with_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "_START_SECONDS", 1e-3)
+    arguments: Any = {"seed": 0, "num_steps": STEPS, "context": "spawn", "timeout": 30.0}
+    played = run_isolated(use_up, Sound, 5.0, **arguments)
+    assert played.findings == {"start": "its start did not end within 0.001 s"} and played.lost

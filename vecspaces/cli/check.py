@@ -36,13 +36,13 @@ def check(
     make = options.find_env(env, agents, **options.parse_env_args(env_arg))
     report = check_env(make, num_steps=num_steps, seed=seed, timeout=timeout, agents=agents)
     write_json(json, {"env": env, **report.to_dict()})
-    print_report(env, report, json)
+    print_report(env, report, num_steps, json)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def print_report(env: str, report: Report, json: options.Json) -> None:
-    """Print the findings."""
+def print_report(env: str, report: Report, num_steps: int, json: options.Json) -> None:
+    """Print the findings, and how much was checked."""
     console = output(json)
     for finding in report.findings:
         # As plain text, in which brackets and colons have no meaning.
@@ -51,5 +51,7 @@ def print_report(env: str, report: Report, json: options.Json) -> None:
             console.print(Padding(Text(text), (0, 0, 0, 4)))
     if not report.findings:
         console.print(f"{env}: no findings", markup=False, emoji=False)
-    summary = f"checked with {report.num_steps} steps in {report.seconds:.1f} s"
+    summary = f"checked with {report.num_steps} of {num_steps} steps in {report.seconds:.1f} s"
+    if report.ok and report.num_steps < num_steps:
+        summary += ": steps or resets are slow, so later steps were not checked"
     console.print(summary, style="dim", soft_wrap=True)

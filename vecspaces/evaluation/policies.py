@@ -13,9 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from vecspaces.errors import InvalidActionError
+from vecspaces.layout import Layout, Mismatch
 from vecspaces.sampling import draw_action, masks_as_list
 from vecspaces.seeding import derive_seed
+from vecspaces.spaces import Space
 from vecspaces.spaces.batch_values import pick
 from vecspaces.vector import VectorEnv, infos_as_list, merge_infos
 from vecspaces.vector.utils import concatenate
@@ -71,6 +75,31 @@ def _takes_infos(policy: Any) -> bool:
     return parameter is not None and parameter.kind in by_keyword
 
 
+class ActionRows:
+    """Rows of actions, cast as in those that environments read.
+
+    Casting also checks what a policy returned before rows of it are taken.
+    """
+
+    def __init__(self, space: Space[Any], count: int) -> None:
+        self._space = space
+        layout = Layout.compile(space, count)
+        (self._rows,) = layout.bind(np.zeros(layout.size, np.uint8), spill=True)
+
+    def cast(self, actions: Any, count: int) -> Any:
+        """Return a batch of `count` actions."""
+        rows = np.arange(count)
+        try:
+            self._rows.write_batch(actions, at=rows)
+        except Mismatch as error:
+            finding = Mismatch(error.expected, error.found, error.path, error.row, "actions")
+            raise InvalidActionError(
+                f"{finding}: a policy that is called with {count} observations must return a batch "
+                f"of {count} actions of {self._space}"
+            ) from None
+        return self._rows.read(copy=True, at=rows)
+
+
 class _Padded(PolicyAdapter):
     """Calls a policy with the same number of rows each time.
 
@@ -80,16 +109,16 @@ class _Padded(PolicyAdapter):
     def __init__(self, policy: Policy, envs: VectorEnv[Any, Any, Any], batch_size: int) -> None:
         super().__init__(policy)
         self._envs, self._batch_size = envs, batch_size
+        self._actions = ActionRows(envs.single_action_space, batch_size)
 
     def act(self, observations: Any, infos: Mapping[str, Any], rows: Sequence[int]) -> Any:
         envs, size, count = self._envs, self._batch_size, len(rows)
-        if count == size:
-            return self._call(observations, infos)
         parts: list[Any] = []
         for begin in range(0, count, size):
-            at = [min(number, count - 1) for number in range(begin, begin + size)]
-            chosen = pick(envs.single_observation_space, observations, at)
-            actions = self._call(chosen, pick_infos(infos, at) if self._takes_infos else {})
+            numbers = np.minimum(np.arange(begin, begin + size), count - 1)
+            part = pick(envs.single_observation_space, observations, numbers)
+            part_infos = pick_infos(infos, numbers) if self._takes_infos else {}
+            actions = self._actions.cast(self._call(part, part_infos), size)
             wanted = range(min(size, count - begin))
             parts.extend(pick(envs.single_action_space, actions, number) for number in wanted)
         return concatenate(envs.single_action_space, parts, None)
@@ -103,6 +132,7 @@ class _Stateful(PolicyAdapter):
     def __init__(self, policy: Any, envs: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(policy)
         self._envs = envs
+        self._actions = ActionRows(envs.single_action_space, envs.num_envs)
         # The last observation and info of each row, also of rows that have no episode any more.
         self._last: list[Any] = [None] * envs.num_envs
         self._last_infos: list[dict[str, Any]] = [{}] * envs.num_envs
@@ -114,12 +144,13 @@ class _Stateful(PolicyAdapter):
         space = self._envs.single_observation_space
         for number, row in enumerate(rows):
             self._last[row] = pick(space, observations, number)
-        every: dict[str, Any] = {}
+        all_infos: dict[str, Any] = {}
         if self._takes_infos:
             for row, info in zip(rows, infos_as_list(infos, len(rows)), strict=True):
                 self._last_infos[row] = info
-            every = merge_infos(self._last_infos)
-        actions = self._call(concatenate(space, self._last, None), every)
+            all_infos = merge_infos(self._last_infos)
+        actions = self._call(concatenate(space, self._last, None), all_infos)
+        actions = self._actions.cast(actions, self._envs.num_envs)
         return pick(self._envs.single_action_space, actions, rows)
 
 
@@ -133,8 +164,7 @@ class _Random(PolicyAdapter):
     def begin(self, rows: Sequence[int], seeds: Sequence[int]) -> None:
         for row, seed in zip(rows, seeds, strict=True):
             # With the seed itself, the generator would draw the same numbers as the environment.
-            own = np.random.SeedSequence(seed, spawn_key=(0,))
-            self._spaces[row].seed(derive_seed(own))
+            self._spaces[row].seed(derive_seed(np.random.SeedSequence(seed, spawn_key=(0,))))
 
     def act(self, observations: Any, infos: Mapping[str, Any], rows: Sequence[int]) -> Any:
         actions = [
@@ -144,15 +174,14 @@ class _Random(PolicyAdapter):
         return concatenate(self._space, actions, None)
 
 
-def pick_infos(infos: Mapping[str, Any], at: Sequence[int]) -> dict[str, Any]:
+def pick_infos(
+    infos: Mapping[str, Any], rows: Sequence[int] | npt.NDArray[np.int64]
+) -> dict[str, Any]:
     """Return the infos of some rows of a batch, without keys that none of them has."""
-    found: dict[str, Any] = {}
+    picked: dict[str, Any] = {}
     for key, values in infos.items():
-        given = infos.get(f"_{key}")
-        if given is None:  # a mask itself
-            continue
-        given = given[at]
-        if given.any():
-            found[key] = pick_infos(values, at) if isinstance(values, dict) else values[at]
-            found[f"_{key}"] = given
-    return found
+        mask = infos.get(f"_{key}")
+        if mask is not None and mask[rows].any():  # None: a mask itself
+            picked[key] = pick_infos(values, rows) if isinstance(values, dict) else values[rows]
+            picked[f"_{key}"] = mask[rows]
+    return picked

@@ -97,11 +97,12 @@ class Evaluation:
     def success_rate(self) -> float | None:
         """The mean of `infos["is_success"]` or `infos["success"]`; None if there is neither.
 
-        Episodes whose final info lacks the key are not counted.
+        Episodes whose final info has no number there are not counted.
         """
         for key in _SUCCESS_KEYS:
-            if key in self.infos:
-                return float(np.nanmean(self.infos[key]))
+            values = self.infos.get(key, np.zeros(0))
+            if not np.isnan(values).all():
+                return float(np.nanmean(values))
         return None
 
     @_quiet

@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.evaluation.policies import pick_infos
+from vecspaces.evaluation.policies import ActionRows, pick_infos
 from vecspaces.evaluation.result import EpisodeResult
-from vecspaces.layout import Layout
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.batch_values import pick
 from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv, Transition
@@ -78,9 +77,7 @@ class Tracks:
     def open(self, envs: AnyVectorEnv) -> None:
         """Begin to store the episodes of a vector env."""
         self.envs = envs
-        # Rows in which actions are cast as in those that the environments read.
-        layout = Layout.compile(envs.single_action_space, envs.num_envs)
-        (self._actions,) = layout.bind(np.zeros(layout.size, np.uint8), spill=True)
+        self._actions = ActionRows(envs.single_action_space, envs.num_envs)
 
     def take(
         self, received: Transition, playing: Sequence[int | None], begun: Collection[int]
@@ -105,9 +102,7 @@ class Tracks:
 
     def note_actions(self, playing: Sequence[int], actions: Any) -> None:
         """Note a batch of actions, one of each of these episodes, as the environments get them."""
-        space, at = self.envs.single_action_space, np.arange(len(playing))
-        self._actions.write_batch(actions, at=at)
-        cast = self._actions.read(copy=True, at=at)
+        space, cast = self.envs.single_action_space, self._actions.cast(actions, len(playing))
         for number, k in enumerate(playing):
             self._tracks[k]["actions"].append(_copy_row(space, cast, number))
 

@@ -29,6 +29,8 @@ _ADVICE: Mapping[str, Mapping[str, str]] = {
         "spaces-differ": "give each environment the same spaces: a batch has one space",
         "pickling": "open files, sockets and locks in the environment, not in its factory: spawn, "
         "forkserver (Python's default from 3.14 on) and Ray send the factory to other processes",
+        "start": "do less when the factory's module and the main module are imported: each worker "
+        "imports them under spawn and forkserver",
         "start-method": "depend on the seed alone: not on the order of a set, nor on what the "
         "parent process did",
         "agent-missing": "return an observation of each agent that acted or is in agents, and a "
@@ -267,6 +269,9 @@ class _Check:
         """Compare with a run in a process that was not forked from this one."""
         options = {"context": method, **self._given}
         played = run_isolated(probes.replay, self._make_env, _BUDGET, 0, **options)
+        if "start" in played.findings:
+            self._find("start", f"under spawn, {played.failure}")
+            return
         if played.failure is not None:
             self._find("start-method", f"in a process started by spawn, {played.failure}")
             return

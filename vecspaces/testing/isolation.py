@@ -26,6 +26,8 @@ from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.options import StartMethod
 
 _NOTE_BYTES = 200
+# For a process that imports NumPy and the user's main module.
+_START_SECONDS = 60.0
 _START, _CONSTRUCTION = "its start", "construction"
 #: Fills a `Played`.
 Probe = Callable[..., None]
@@ -130,7 +132,7 @@ def run_isolated(
                 context=context,
                 daemon=False,  # an environment may start processes
                 num_workers=1,
-                start_timeout=60.0,  # it may import NumPy and the user's main module
+                start_timeout=_START_SECONDS,
                 slow_warning=None,  # the call makes many steps
             )
             stack.callback(envs.close, terminate=True)
@@ -139,7 +141,10 @@ def run_isolated(
         except (StepTimeoutError, WorkerDiedError) as error:
             doing = notes.read_text().rstrip().partition("\n")[2] or _START
             if isinstance(error, StepTimeoutError):
-                name, message = "hangs", f"{doing} did not end within {timeout:g} s"
+                name, bound = "hangs", timeout
+                if doing == _START:
+                    name, bound = "start", _START_SECONDS
+                message = f"{doing} did not end within {bound:g} s"
             elif doing == _START:
                 raise  # the calling script has no `if __name__ == "__main__":`, say
             else:

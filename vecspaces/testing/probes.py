@@ -31,14 +31,17 @@ from vecspaces.vector.group.building import Builder, Built, WrongSpace, is_vecto
 SIBLINGS = 8
 _RESETS = 300
 _FRAMES = 20
+# Fewer resets and steps tell little of an environment whose resets are slow.
+_FEW, _PATIENCE = 50, 10
 
 
 def _for_seconds(seconds: float, items: Iterable[Any], least: int = 5) -> Iterator[Any]:
-    """Yield items until the time is over, but at least `least` of them."""
-    ends = time.perf_counter() + seconds
+    """Yield at least `least` items, until the time is over; fewer than 50 may take ten times it."""
+    began = time.perf_counter()
     for number, item in enumerate(items, 1):
         yield item
-        if number >= least and time.perf_counter() > ends:
+        took = time.perf_counter() - began
+        if number >= least and took > (seconds if number >= _FEW else _PATIENCE * seconds):
             return
 
 
