@@ -88,10 +88,13 @@ def make(**arguments):
 
 if __name__ == "__main__":
     multiprocessing.set_forkserver_preload(["slow_import"])
-    try:
-        make(start_timeout=0.5)
-    except TimeoutError as error:
-        print(error)
+    seconds = 0.5
+    while not os.path.exists("importing"):  # a busy machine may end the server before its import
+        try:
+            make(start_timeout=seconds)
+        except TimeoutError as error:
+            text, seconds = str(error), 2 * seconds
+    print(text)
     os.replace("importing", "first")
     make()
 """
@@ -118,9 +121,7 @@ def test_start_timeout_and_ctrl_c_end_a_server_that_imports_for_too_long(tmp_pat
     assert settled(lambda: read_stat(program.pid)[1], "S") == "S"  # it waits for the server
     os.kill(program.pid, signal.SIGINT)
     out, err = program.communicate(timeout=60)
-    assert out.startswith(
-        "multiprocessing's fork server started no worker within start_timeout (0.5 s)"
-    )
+    assert out.startswith("multiprocessing's fork server started no worker within start_timeout (")
     assert program.returncode in (1, -signal.SIGINT)
     assert err.count("Traceback") == 1 and err.endswith("\nKeyboardInterrupt\n")
     assert_gone([int(pid.read_text()) for pid in (first, importing)])
