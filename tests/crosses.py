@@ -55,6 +55,9 @@ def _id(value: Any) -> str:
     return getattr(value, "__name__", "")
 
 
-_METHODS = multiprocessing.get_all_start_methods()
+METHODS = multiprocessing.get_all_start_methods()
+#: The quickest start method, and Python's default from 3.14 on, where the system has them.
+FASTEST = "fork" if "fork" in METHODS else "spawn"
+NEWEST = "forkserver" if "forkserver" in METHODS else "spawn"
 #: The start methods, of which the ordinary run has the default.
-START_METHODS = ordinarily(lambda method: method == _METHODS[0], zip(_METHODS, strict=True))
+START_METHODS = ordinarily(lambda method: method == METHODS[0], zip(METHODS, strict=True))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vecspaces import system
 from vecspaces.memory import ALIGNMENT, Arena
 
 on_posix = pytest.mark.skipif(sys.platform == "win32", reason="no file descriptors to look at")
@@ -77,7 +78,7 @@ def test_the_descriptor_does_not_survive_exec_and_is_closed_with_the_arena() -> 
 def test_without_memfd_an_unlinked_private_file_serves(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("VECSPACES_SYSTEM", "darwin")
+    monkeypatch.setattr(system, "MEMFD", False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     arena = Arena.shared(1000)
     assert arena.handle is not None

@@ -60,7 +60,7 @@ class Arena:
         With `fd`, in a file of `anonymous_file`, which the arena owns from here on.
         """
         nbytes = _checked_size(nbytes)
-        if not system.has("descriptors"):
+        if system.NAMED_MEMORY:
             return cls.attach(f"vecspaces-{os.urandom(16).hex()}", nbytes)
         fd = anonymous_file() if fd is None else fd
         try:
@@ -68,7 +68,10 @@ class Arena:
         except BaseException:
             os.close(fd)
             raise
-        return cls.attach(fd, nbytes)
+        arena = cls.attach(fd, nbytes)
+        if not system.DESCRIPTORS:  # Linux that simulates Windows
+            arena._handle = f"/proc/{os.getpid()}/fd/{fd}"
+        return arena
 
     @classmethod
     def attach(cls, handle: int | str, nbytes: int) -> Arena:
@@ -78,6 +81,8 @@ class Arena:
         """
         nbytes = _checked_size(nbytes)
         length = max(nbytes, 1)  # an empty mapping is no mapping
+        if isinstance(handle, str) and not (system.DESCRIPTORS or system.NAMED_MEMORY):
+            handle = os.open(handle, os.O_RDWR)
         if isinstance(handle, int):
             try:
                 os.set_inheritable(handle, False)  # one that was received is inherited by `exec`
@@ -85,7 +90,7 @@ class Arena:
             except BaseException:
                 os.close(handle)
                 raise
-        elif not system.has("descriptors"):
+        elif system.NAMED_MEMORY:
             mapping = mmap.mmap(-1, length, tagname=handle)  # type: ignore[call-arg]
         else:
             raise TypeError(f"handle: expected a file descriptor, found {handle!r}")
@@ -151,7 +156,7 @@ def _checked_size(nbytes: int) -> int:
 
 def anonymous_file() -> int:
     """Open a file without a name, closed on exec, readable by this user alone."""
-    if system.has("memfd"):
+    if system.MEMFD:
         return os.memfd_create("vecspaces", os.MFD_CLOEXEC)
     import tempfile  # here, since it is rarely needed and slow to import
 

@@ -1,8 +1,7 @@
 """What this machine has: no other module asks for the system, or for what its libraries offer.
 
-`has` names what is missing somewhere. The variable `VECSPACES_SYSTEM` hides what macOS (`darwin`),
-or Windows (`portable`), does not have, in this process and its workers, so that the same code takes
-the paths of these systems on Linux.
+`VECSPACES_SYSTEM=darwin` (macOS) or `portable` (Windows) in the environment hides what these
+systems do not have, in this process and its workers: the same code takes their paths on Linux.
 """
 
 from __future__ import annotations
@@ -13,61 +12,102 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-_HAS = {
-    "affinity": hasattr(os, "sched_getaffinity"),
-    "descriptors": sys.platform != "win32",  # that a process passes to those that it starts
-    "epoll": hasattr(select, "epoll"),
-    "fifo": hasattr(os, "mkfifo"),
-    "fork": hasattr(os, "fork"),
-    "groups": hasattr(os, "setpgid"),
-    "lock": find_spec("fcntl") is not None,
-    "memfd": hasattr(os, "memfd_create"),
-    "pidfd": hasattr(os, "pidfd_open"),
-    "poll": hasattr(select, "poll"),
-    "proc": sys.platform == "linux" and os.path.isdir("/proc/self"),
-    "sigmask": hasattr(signal, "pthread_sigmask"),
-}
-_LINUX_ALONE = {"affinity", "epoll", "memfd", "pidfd", "proc"}
-_HIDDEN = {
+AFFINITY = hasattr(os, "sched_getaffinity")
+#: Whether a process passes descriptors to those that it starts.
+DESCRIPTORS = sys.platform != "win32"
+EPOLL = hasattr(select, "epoll")
+FIFO = hasattr(os, "mkfifo")
+FORK = hasattr(os, "fork")
+GROUPS = hasattr(os, "setpgid")
+LOCK = find_spec("fcntl") is not None
+MEMFD = hasattr(os, "memfd_create")
+#: Whether memory has names that disappear with its last user.
+NAMED_MEMORY = sys.platform == "win32"
+PIDFD = hasattr(os, "pidfd_open")
+POLL = hasattr(select, "poll")
+PROC = sys.platform == "linux" and os.path.isdir("/proc/self")
+#: Whether the system's own libraries survive a fork, unlike those of macOS.
+SAFE_FORK = sys.platform == "linux"
+SIGMASK = hasattr(signal, "pthread_sigmask")
+
+_LINUX_ALONE = ("AFFINITY", "EPOLL", "MEMFD", "PIDFD", "PROC", "SAFE_FORK")
+#: What a system lacks, of what Linux has.
+LACKS = {
     "darwin": _LINUX_ALONE,
-    "portable": _LINUX_ALONE | {"descriptors", "fifo", "fork", "groups", "lock", "poll", "sigmask"},
+    "portable": (*_LINUX_ALONE, "DESCRIPTORS", "FIFO", "FORK", "GROUPS", "LOCK", "POLL", "SIGMASK"),
 }
+if "VECSPACES_SYSTEM" in os.environ:
+    globals().update(dict.fromkeys(LACKS[os.environ["VECSPACES_SYSTEM"]], False))
 
 # Flags of `os.open` that some systems do not have.
 O_BINARY: int = getattr(os, "O_BINARY", 0)
 O_NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 
+#: Events of `make_poll`.
+POLLIN: int = getattr(select, "POLLIN", 1)
+POLLOUT: int = getattr(select, "POLLOUT", 4)
+
 #: Lets other processes run on this core.
 yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 
-def has(name: str) -> bool:
-    """Whether this system has something, and `VECSPACES_SYSTEM` does not hide it."""
-    return _HAS[name] and name not in _HIDDEN.get(os.environ.get("VECSPACES_SYSTEM", ""), ())
+class SelectPoll:
+    """The methods of `select.poll` for sockets, by `select.select`."""
+
+    def __init__(self) -> None:
+        self._events: dict[int, int] = {}
+
+    def register(self, descriptor: int, events: int) -> None:
+        """Watch a descriptor; without events, `poll` reports it at once."""
+        self._events[descriptor] = events
+
+    def unregister(self, descriptor: int) -> None:
+        """Stop watching a descriptor; KeyError if it is not watched."""
+        del self._events[descriptor]
+
+    def poll(self, milliseconds: float | None = None) -> list[tuple[int, int]]:
+        """Wait, and return descriptors with their events."""
+        events = dict(self._events)
+        seconds = None if milliseconds is None else milliseconds / 1000
+        at_once = [(descriptor, 0) for descriptor in events if not events[descriptor]]
+        if at_once or (not events and seconds is not None):
+            time.sleep(0 if at_once else seconds or 0)
+            return at_once
+        readers, writers = (
+            [fd for fd in events if events[fd] & kind] for kind in (POLLIN, POLLOUT)
+        )
+        readable, writable, _ = select.select(readers, writers, [], seconds)
+        return [(fd, POLLIN) for fd in readable] + [(fd, POLLOUT) for fd in writable]
+
+
+def make_poll() -> Any:
+    """Return what waits for descriptors: a `select.poll`, or its methods."""
+    return select.poll() if POLL else SelectPoll()
 
 
 def count_cores() -> int:
     """Return the number of cores that this process may run on."""
     # Python 3.13: the affinity, unless the user asked for another number (-X cpu_count).
     count: int | None = getattr(os, "process_cpu_count", lambda: None)()
-    if count is None and has("affinity"):
+    if count is None and AFFINITY:
         count = len(os.sched_getaffinity(0))
     return count or os.cpu_count() or 1
 
 
 def run_in_forks(function: Callable[[], object]) -> None:
     """Call a function in every process that is forked from this one."""
-    if has("fork"):
+    if FORK:
         os.register_at_fork(after_in_child=function)
 
 
 def lock_file(descriptor: int) -> bool:
     """Lock a file until it is closed; return False if another process has locked it."""
-    if has("lock"):
+    if LOCK:
         import fcntl
 
         try:
@@ -80,5 +120,5 @@ def lock_file(descriptor: int) -> bool:
 
 
 def load_libc() -> Any:
-    """Load the C library of this process; None where it has no POSIX signals."""
-    return ctypes.CDLL(None) if has("sigmask") else None
+    """Load the C library of this process; None on Windows."""
+    return ctypes.CDLL(None) if SIGMASK else None

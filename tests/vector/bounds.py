@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.crosses import FASTEST
 from tests.leaks import read_stat
 from vecspaces.cores import count_usable_cores
 from vecspaces.vector.backends.slowness import SlowWatch
@@ -26,12 +27,14 @@ def stretched(seconds: float) -> float:
     """A bound in seconds, longer where more processes want to run than there are cores.
 
     The load is that of the last minute; of the workers of pytest-xdist it is known from the start
-    that each keeps two cores busy, with a caller and a worker.
+    that each keeps two cores busy, with a caller and a worker. Starting processes without a fork
+    takes longer.
     """
     cores = count_usable_cores()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     beside = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    return seconds * max(1.0, load / cores, 2 * beside / cores if beside > 1 else 0.0)
+    starting = 1.0 if FASTEST == "fork" else 4.0
+    return seconds * starting * max(1.0, load / cores, 2 * beside / cores if beside > 1 else 0.0)
 
 
 def overrun(seconds: float) -> float:

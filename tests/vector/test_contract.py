@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,12 +17,9 @@ from tests.contract import (
     WorkersContract,
 )
 from tests.contract import workers as contract_of_workers
+from tests.crosses import FASTEST, METHODS, NEWEST
 from tests.envs.faulty import FAULTS, arm, disarmed
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, ThreadVectorEnv
-
-METHODS = multiprocessing.get_all_start_methods()
-FASTEST = "fork" if "fork" in METHODS else "spawn"
-NEWEST = "forkserver" if "forkserver" in METHODS else "spawn"
 
 
 class TestSync(VectorEnvContract, RulesContract):

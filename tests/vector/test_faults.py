@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import ordinarily
+from tests.crosses import FASTEST, ordinarily
 from tests.envs import Ledger
 from tests.envs import faulty as faulty_envs
 from tests.envs.faulty import FaultyEnv, OddError, arm, built, disarmed, factories
@@ -125,7 +125,7 @@ def is_ordinary(case: Case) -> bool:
 
 
 def make(
-    case: Case, folder: Path, hurry: Callable[..., None], context: str = "fork"
+    case: Case, folder: Path, hurry: Callable[..., None], context: str = FASTEST
 ) -> AsyncVectorEnv[Any, Any]:
     env_fns = factories(NUM_ENVS, folder, case.deed, case.where, VICTIM)
     arguments: dict[str, Any] = {"num_workers": case.workers, "context": context}
@@ -242,10 +242,10 @@ def check_after(case: Case, folder: Path, envs: AsyncVectorEnv[Any, Any]) -> Non
         envs.close()
 
 
-def run(case: Case, folder: Path, hurry: Callable[..., None], context: str = "fork") -> None:
+def run(case: Case, folder: Path, hurry: Callable[..., None], context: str = FASTEST) -> None:
     envs = None
     try:
-        with within(5.0 if context == "fork" else 30.0):
+        with within(5.0 if context == FASTEST else 30.0):
             envs = make(case, folder, hurry, context)
     except Exception as caught:
         error: Exception | None = caught
@@ -267,7 +267,7 @@ def run(case: Case, folder: Path, hurry: Callable[..., None], context: str = "fo
     try:
         check_truth(suffer(case, folder, envs, hurry), case)
         # With four workers, `close` comes at once.
-        if case.where != "close" and case.workers < 4 and context == "fork":
+        if case.where != "close" and case.workers < 4 and context == FASTEST:
             check_after(case, folder, envs)
             return
     finally:

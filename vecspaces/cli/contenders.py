@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import importlib.util
 import os
-import select
 import tempfile
 import time
 import warnings
@@ -139,7 +138,7 @@ def find_contenders(
         opener = partial(_open_vecspaces, make, num_envs, options)
         contenders.append(Contender(name, options.get("num_workers", 1), opener, options))
     bounds: dict[str, Any] = {"bare loops": partial(_open_bare_loops, granted)}
-    if system.has("fifo"):
+    if system.FIFO:
         bounds = {"loops in step": _open_loops_in_step, **bounds}
     return contenders + [
         Contender(f"{line}, {count}", count, partial(opener, make, num_envs, count))
@@ -183,7 +182,7 @@ def _open_gymnasium(kind: str, make: Factory, num_envs: int, stack: contextlib.E
     vector = importlib.import_module("gymnasium.vector")
     # Workers inherit the block: otherwise each prints a traceback after Ctrl-C. A fork server does
     # not, so they are forked where that is usual.
-    options = {"context": "fork"} if kind[0] == "A" and system.has("fork") else {}
+    options = {"context": "fork"} if kind[0] == "A" and system.SAFE_FORK else {}
     with blocked():
         envs = getattr(vector, kind)([make] * num_envs, **options)
     stack.callback(_close_quietly, envs)
@@ -304,8 +303,8 @@ def _open_loops_in_step(
             ends.append(os.open(f"{folder}/{name}", os.O_RDWR))  # waits for no other end
             # The end of its commands ends a loop, also after Ctrl-C.
             stack.callback(os.close, ends[-1])
-        poll = select.poll()
-        poll.register(ends[1], select.POLLIN)
+        poll = system.make_poll()
+        poll.register(ends[1], system.POLLIN)
         pipes.append((ends[0], ends[1], poll))
     envs.call_async("run_in_step")
 

@@ -307,7 +307,7 @@ def _find_growth(marks: list[dict[str, float]]) -> dict[str, str]:
 
 def _trim_heap() -> None:
     """Give back the memory that the parent had freed before the fork: a leak would hide in it."""
-    if system.has("proc"):
+    if system.PROC:
         with contextlib.suppress(AttributeError):  # the C library is not glibc
             system.load_libc().malloc_trim(0)
 
@@ -315,7 +315,7 @@ def _trim_heap() -> None:
 def _resources() -> dict[str, float]:
     gc.collect()
     proc = Path("/proc/self")
-    if not system.has("proc"):
+    if not system.PROC:
         threads, processes = threading.active_count(), len(multiprocessing.active_children())
         return {"descriptors": 0, "memory": 0, "threads": threads, "processes": processes}
     processes = 0

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tests.crosses import FASTEST
 from tests.envs import Failing, Gated, ledgers
 from tests.envs.faulty import GATE, arm, factories, open_gate
 from vecspaces.errors import (
@@ -179,7 +180,7 @@ def test_a_worker_that_is_built_too_late_ends_no_other_call(tmp_path: Path) -> N
 
 
 def test_a_call_starts_a_worker_whose_restart_failed() -> None:
-    with AsyncVectorEnv(ledgers(2), num_workers=2, step_timeout=_SECONDS, context="fork") as envs:
+    with AsyncVectorEnv(ledgers(2), num_workers=2, step_timeout=_SECONDS, context=FASTEST) as envs:
         envs.reset(seed=0)
         envs.recv()
         with mock.patch("os.fork", side_effect=OSError("no process")), pytest.raises(OSError):

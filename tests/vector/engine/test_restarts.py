@@ -34,7 +34,7 @@ from tests.contract.workers import (
     stack,
     take,
 )
-from tests.crosses import diagonal, ordinarily
+from tests.crosses import FASTEST, diagonal, ordinarily
 from tests.envs import Ledger
 from tests.envs.faulty import (
     FAULTS,
@@ -82,7 +82,7 @@ def let_hang(hurry: Any) -> Callable[..., None]:
 
 
 def make(env_fns: Any, deed: str = "SIGKILL", **arguments: Any) -> Any:
-    arguments = {"num_workers": 2, "context": "fork", **restarts(deed), **arguments}
+    arguments = {"num_workers": 2, "context": FASTEST, **restarts(deed), **arguments}
     return AsyncVectorEnv(env_fns, **arguments)
 
 

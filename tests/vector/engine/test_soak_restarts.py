@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.crosses import FASTEST
 from vecspaces import Env
 from vecspaces.spaces import Box, Dict, Discrete
 from vecspaces.vector import AsyncVectorEnv
@@ -102,7 +103,7 @@ def test_a_run_survives_random_kills(steps: int, kills: int, mode: str) -> None:
     with AsyncVectorEnv(
         [partial(Steps, index) for index in range(NUM_ENVS)],
         num_workers=NUM_WORKERS,
-        context="fork",
+        context=FASTEST,
         autoreset_mode=mode,
         on_worker_death="restart",
         max_restarts=kills,

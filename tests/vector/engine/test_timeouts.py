@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.crosses import FASTEST
 from tests.envs.faulty import (
     GATE,
     Factory,
@@ -45,7 +46,7 @@ def healthy() -> Iterator[SyncVectorEnv[Any, Any]]:
 def started(folder: Path, where: str, deed: str = GATE, **arguments: Any) -> AsyncVectorEnv:
     """Two workers, of which the second will be late."""
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        factories(4, folder, deed, where), num_workers=2, context="fork", **arguments
+        factories(4, folder, deed, where), num_workers=2, context=FASTEST, **arguments
     )
     envs.reset(seed=5)
     envs.step(ACTIONS)
@@ -119,7 +120,7 @@ def _one_fails_one_is_late(folder: Path, where: str, then: str) -> AsyncVectorEn
             factories(4, folder / "later", GATE, then, at=3)[3],
         ],
         num_workers=2,
-        context="fork",
+        context=FASTEST,
     )
     envs.reset(seed=5)
     envs.step(ACTIONS)
@@ -198,7 +199,7 @@ def test_a_death_is_reported_at_once_while_another_worker_is_busy(tmp_path: Path
     (tmp_path / "other").mkdir()
     env_fns = factories(4, tmp_path, "hang", "step", at=0)
     env_fns[2] = factories(4, tmp_path / "other", "SIGKILL", "step")[2]
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(env_fns, num_workers=2, context="fork")
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(env_fns, num_workers=2, context=FASTEST)
     envs.reset()
     arm(tmp_path)
     arm(tmp_path / "other")
@@ -213,7 +214,7 @@ def test_of_several_failures_the_lowest_environment_is_named(what: str, tmp_path
     for index, deed in ((1, "exception"), (3, "SystemExit")):
         (tmp_path / str(index)).mkdir()
         env_fns[index] = Factory(index, Fault(deed, what, tmp_path / str(index) / "trigger"))
-    with AsyncVectorEnv(env_fns, num_workers=2, context="fork") as envs:
+    with AsyncVectorEnv(env_fns, num_workers=2, context=FASTEST) as envs:
         envs.reset(seed=5)
         for index in (1, 3):
             arm(tmp_path / str(index))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import diagonal
+from tests.crosses import FASTEST, diagonal
 from tests.envs import Drift, Ledger
 from tests.vector.bounds import kill
 from vecspaces import spaces
@@ -86,7 +86,7 @@ def start(inner: Any, mode: AutoresetMode, seed: Any = 5) -> Any:
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
         env_fns,
         num_workers=len(env_fns),
-        context="fork",
+        context=FASTEST,
         autoreset_mode=mode,
         on_worker_death="restart",
         max_restarts=9,
@@ -197,7 +197,7 @@ def test_a_vector_env_whose_observations_exceed_the_capacity_knows_its_mask(
 
     with (
         AsyncVectorEnv(
-            [make_inner], variable_capacity=capacity, context="fork", autoreset_mode=mode
+            [make_inner], variable_capacity=capacity, context=FASTEST, autoreset_mode=mode
         ) as envs,
         SyncVectorEnv([partial(Growing, i) for i in range(3)], autoreset_mode=mode) as flat,
     ):

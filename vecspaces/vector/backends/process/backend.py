@@ -88,6 +88,8 @@ _FORKED = (
 _TERMINATE_SECONDS = 0.3
 # The longest time until a worker that closed its stream has ended.
 _EXIT_SECONDS = 0.5
+# The interval of checks for deaths without process descriptors.
+_DEATH_SECONDS = 0.1
 # The interval of checks whether another thread has left its wait.
 _LOOK_SECONDS = 1e-3
 _BUILD, _STEP, _STEP_ROWS, _PART = Op.BUILD, Op.STEP, Op.STEP_ROWS, Op.PART
@@ -114,14 +116,9 @@ class Handle:
     watched: bool = True
 
     @property
-    def descriptors(self) -> list[int]:
-        """The descriptors that report what it sends, and its end."""
-        return [fd for fd in (self.channel.fd, self.process.watch) if fd is not None]
-
-    @property
     def every(self) -> set[int]:
-        """Those, and the descriptor that it is written to."""
-        return {self.channel.out_fd, *self.descriptors}
+        """The descriptors that it is written to, and that report what it sends, and its end."""
+        return {self.channel.out_fd, self.channel.fd, self.process.watch}
 
     def exchange(self, poller: Poller, expected: bytes) -> tuple[list[Frame], bool] | None:
         """Write what waits to be sent; return what `CallerEnd.receive` returns."""
@@ -187,6 +184,8 @@ class ProcessBackend(RemoteBackend):
         # header of a reply without a payload to the last such step.
         self._is_plain, self._expected = False, b""
         self._by_fd: dict[int, int] = {}
+        # Whether a worker has no process descriptor.
+        self._looks = False
         # The workers that a command is being sent to, and the descriptors that are being read.
         self._touched: Iterable[int] = ()
         self._ready: list[tuple[int, int]] = []
@@ -217,7 +216,7 @@ class ProcessBackend(RemoteBackend):
     def _prepare(self) -> None:
         """Open the descriptors for all workers."""
         with uninterrupted():
-            if self._shared_memory and system.has("descriptors"):
+            if self._shared_memory and system.DESCRIPTORS:
                 self._shared = descriptors.acquire(anonymous_file)
             self._poller = Poller(gathers=len(self._setups) >= _MANY_WORKERS)
 
@@ -260,6 +259,7 @@ class ProcessBackend(RemoteBackend):
             undo.callback(end_all, [process], 0.0)
             channel = CallerEnd(ours)
             handle = Handle(process, channel, stacks)
+            self._looks |= process.watch < 0
             undo.callback(self._forget, handle)
             self._by_fd.update(dict.fromkeys(handle.every, index))
             if parcel.packed:
@@ -271,8 +271,8 @@ class ProcessBackend(RemoteBackend):
     @staticmethod
     def _watch(handle: Handle, poller: Poller) -> None:
         """Let a poller watch a worker."""
-        for descriptor in handle.descriptors:
-            poller.add(descriptor)
+        poller.add(handle.channel.fd)
+        poller.add(handle.process.watch)
         poller.watch_room(handle.channel.out_fd, handle.channel.pending)
 
     def _make_buffers(self, plan: BufferPlan) -> Buffers:
@@ -365,7 +365,7 @@ class ProcessBackend(RemoteBackend):
         try:
             # A signal handler may close everything meanwhile.
             while unanswered and not deadline.passed and self._has_workers:
-                ready = {fd for fd, _ in poller.wait(deadline.left)}
+                ready = {fd for fd, _ in self._await(poller, deadline.left)}
                 for index in [i for i in unanswered if not ready.isdisjoint(every[i])]:
                     wrong.extend(self._read_closed(index, poller, ready, unanswered))
                     for fd in () if index in unanswered else every[index]:
@@ -418,12 +418,23 @@ class ProcessBackend(RemoteBackend):
         try:
             if clock is not None:
                 clock.note(COMPUTING)
-            ready = self._poller.wait(timeout, spins=0 < len(working) <= self._most_working)
+            spins = 0 < len(working) <= self._most_working
+            ready = self._await(self._poller, timeout, spins)
             if clock is not None:
                 clock.note(WAITING)
             return ready
         finally:
             self._collecting = 0
+
+    def _await(
+        self, poller: Poller, timeout: float | None, spins: bool = False
+    ) -> list[tuple[int, int]]:
+        """Wait for messages and deaths; without process descriptors, look for deaths regularly."""
+        if not self._looks:
+            return poller.wait(timeout, spins)
+        ready = poller.wait(min(timeout or _DEATH_SECONDS, _DEATH_SECONDS), spins)
+        ended = [handle for handle in self._handles if handle.watched and handle.process.has_ended]
+        return ready or [(handle.process.watch, 0) for handle in ended]
 
     def read(self, came: list[tuple[int, int]]) -> list[Reply]:
         """Read the messages that came, and the deaths."""

@@ -155,9 +155,8 @@ class WorkerEnd:
         line.set_blocking(True)
         self.line = line
         self._read, self._write = line.read, line.write
-        self._poll = select.poll() if system.has("poll") else None
-        if self._poll is not None:
-            self._poll.register(line.fd, select.POLLIN)
+        self._poll = system.make_poll()
+        self._poll.register(line.fd, system.POLLIN)
 
     def send(self, data: bytes) -> bool:
         """Send all of it, and return whether the caller is there to read it."""
@@ -171,7 +170,7 @@ class WorkerEnd:
 
     def receive(self) -> Frame | None:
         """Wait for the next command; None at the end of the stream."""
-        if self.spins and self._poll is not None:
+        if self.spins:
             spin(partial(self._poll.poll, 0))
         try:
             header = self._read(HEADER.size)
@@ -207,10 +206,8 @@ class Poller:
     """
 
     def __init__(self, gathers: bool = False) -> None:
-        self._poll = select.poll() if system.has("poll") else None
+        self._poll = self._registry = system.make_poll()  # the object that has the descriptors
         self._epoll: select.epoll | None = None
-        # The object that has the descriptors.
-        self._registry: Any = self._poll
         self._reading: set[int] = set()
         self._writing: set[int] = set()
         # A pipe that holds a byte while rows wait to be received, for `fileno`.
@@ -221,13 +218,13 @@ class Poller:
 
     def _gather(self) -> None:
         """Watch all descriptors by one epoll descriptor."""
-        if self._poll is None or self._epoll is not None or not system.has("epoll"):
+        if self._epoll is not None or not system.EPOLL:
             return
         self._registry = self._epoll = select.epoll()
         for fd in self._reading | self._writing:
             self._poll.unregister(fd)
             self._register(fd)
-        self._poll.register(self._epoll.fileno(), select.POLLIN)
+        self._poll.register(self._epoll.fileno(), system.POLLIN)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when there is something to read, or rows wait."""
@@ -237,7 +234,7 @@ class Poller:
         if self._bell is None:
             reading, writing = descriptors.acquire(os.pipe)
             self._bell = reading, writing
-            self._epoll.register(self._bell[0], select.EPOLLIN)
+            self._epoll.register(self._bell[0], system.POLLIN)
         return self._epoll.fileno()
 
     def ring(self, rings: bool) -> None:
@@ -250,9 +247,10 @@ class Poller:
             self._rings = rings
 
     def add(self, fd: int) -> None:
-        """Watch a descriptor for input or its end."""
-        self._reading.add(fd)
-        self._register(fd)
+        """Watch a descriptor for input or its end; a negative number stands for none."""
+        if fd >= 0:
+            self._reading.add(fd)
+            self._register(fd)
 
     def watch_room(self, fd: int, wanted: bool) -> None:
         """Watch a descriptor for space to write, or stop this; after an interrupt, repeat it."""
@@ -262,7 +260,8 @@ class Poller:
     def remove(self, fd: int) -> None:
         """Stop watching a descriptor; can be repeated."""
         self._reading.discard(fd)
-        self.watch_room(fd, False)
+        if fd >= 0:
+            self.watch_room(fd, False)
 
     def close(self) -> None:
         """Free its own descriptor; can be repeated."""
@@ -273,16 +272,13 @@ class Poller:
 
     def end(self) -> None:
         """Let every wait return at once, also one of another thread that is about to begin."""
-        if self._poll is not None:
-            self._poll.register(_NEVER_OPEN, 0)
+        self._poll.register(_NEVER_OPEN, 0)
 
     def _register(self, fd: int) -> None:
-        if self._registry is None:
-            return
         # First, because epoll does not register twice.
         with contextlib.suppress(KeyError, OSError):
             self._registry.unregister(fd)
-        events = select.POLLIN * (fd in self._reading) | select.POLLOUT * (fd in self._writing)
+        events = system.POLLIN * (fd in self._reading) | system.POLLOUT * (fd in self._writing)
         if events:
             self._registry.register(fd, events)
 
@@ -291,15 +287,10 @@ class Poller:
 
         If it `spins`, it polls for a short time before it sleeps.
         """
-        if self._poll is not None:
-            milliseconds = None if timeout is None else int(timeout * 1000 + 0.999)
-            ready = spin(partial(self._poll.poll, 0)) if spins and milliseconds != 0 else []
-            ready = ready or self._poll.poll(milliseconds)
-            return ready if self._epoll is None else self._open_up(ready, self._epoll)
-        if not self._reading:
-            return []
-        readable, writable, _ = select.select(self._reading, self._writing, [], timeout)
-        return [(fd, 0) for fd in {*readable, *writable}]
+        milliseconds = None if timeout is None else int(timeout * 1000 + 0.999)
+        ready = spin(partial(self._poll.poll, 0)) if spins and milliseconds != 0 else []
+        ready = ready or self._poll.poll(milliseconds)
+        return ready if self._epoll is None else self._open_up(ready, self._epoll)
 
     @staticmethod
     def _open_up(ready: list[tuple[int, int]], epoll: select.epoll) -> list[tuple[int, int]]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from multiprocessing import reduction
 from typing import Any
+
+from vecspaces import system
 
 
 def acquire(*opens: Callable[[], int | tuple[int, ...]]) -> tuple[int, ...]:
@@ -43,8 +45,10 @@ def close(*descriptors: int) -> None:
             os.close(descriptor)
 
 
-def reduced(kind: Callable[..., object], descriptors: Iterable[int]) -> tuple[Any, ...]:
+def reduced(kind: Callable[..., object], descriptors: tuple[int, ...]) -> tuple[Any, ...]:
     """Let pickle make an object from its descriptors, in a process that is being started."""
+    if not (system.DESCRIPTORS and descriptors):
+        return kind, ()
     return _receive, (kind, *map(reduction.DupFd, descriptors))
 
 

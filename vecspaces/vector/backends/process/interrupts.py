@@ -81,7 +81,7 @@ def blocked() -> Iterator[None]:
     A Ctrl-C that came meanwhile is delivered at the end of the block; a worker unblocks it after it
     ignores it.
     """
-    if not system.has("sigmask"):
+    if not system.SIGMASK:
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

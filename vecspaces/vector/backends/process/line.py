@@ -12,15 +12,16 @@ from typing import Any
 from vecspaces import system
 from vecspaces.vector.backends.process import descriptors
 
-GONE = (BrokenPipeError, ConnectionResetError)
+GONE = ConnectionError
 
 
 class Line:
     """One of the two ends, which can be passed to a process at its start.
 
     These are pipes, because a read from a socket wakes its other end, which may then write again;
-    this wake-up of a worker took longer than the rest of a step. On Windows `select` accepts only
-    sockets, so `sock` carries bytes.
+    this wake-up of a worker took longer than the rest of a step. Where processes cannot be given
+    descriptors, as on Windows, `sock` carries bytes: `multiprocessing` passes sockets everywhere,
+    and `select` accepts them.
 
     Attributes:
         shared: The descriptor that all workers get, of the arena's file, if it has one.
@@ -46,9 +47,12 @@ class Line:
     @classmethod
     def pair(cls, shared: tuple[int, ...]) -> tuple[Line, Line]:
         """Return the caller's end and the worker's, which also has the shared descriptors."""
-        if not system.has("descriptors"):
-            ours, theirs = socket.socketpair()
-            return cls(sock=ours), cls(sock=theirs)
+        if not system.DESCRIPTORS:
+            ends = socket.socketpair()
+            for end in ends:
+                with suppress(OSError):  # it is not emulated by TCP, which would delay messages
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return cls(sock=ends[0]), cls(sock=ends[1])
         commands, to_worker, replies, to_caller = descriptors.acquire(os.pipe, os.pipe)
         return cls(replies, to_worker), cls(commands, to_caller, *shared)
 
@@ -61,18 +65,19 @@ class Line:
         """Choose whether reading and writing wait."""
         if self._sock is not None:
             self._sock.setblocking(blocking)
-        else:
+        elif system.DESCRIPTORS:
             os.set_blocking(self.fd, blocking)
             os.set_blocking(self.out_fd, blocking)
 
     def close(self) -> None:
         """Close it; the other end then reads the end of the stream."""
         self.read, self.write = _read_nothing, _refuse
-        if self._sock is not None:
-            self._sock.close()
         own = self.fd, self.out_fd
         self.fd = self.out_fd = -1
-        descriptors.close(*own)
+        if self._sock is None:
+            descriptors.close(*own)
+        else:
+            self._sock.close()
 
 
 def _read_nothing(count: int) -> bytes:
@@ -85,13 +90,12 @@ def _refuse(data: Any) -> int:
     raise BrokenPipeError("this end of the line is closed")
 
 
-def process_descriptor(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when a process ends, if the system has these.
+def process_descriptor(pid: int) -> int:
+    """Return a descriptor that becomes readable when a process ends; -pid if there are none.
 
     Unlike the end of a pipe it cannot be kept open by the process's own children.
     """
-    if not system.has("pidfd"):
-        return None
-    with suppress(ProcessLookupError):  # it ended
-        return next(iter(descriptors.acquire_if_possible(partial(os.pidfd_open, pid))), None)
-    return None
+    if system.PIDFD:
+        with suppress(ProcessLookupError):  # it ended
+            return next(iter(descriptors.acquire_if_possible(partial(os.pidfd_open, pid))), -pid)
+    return -pid

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import multiprocessing
 import os
-import select
 import signal
 import sys
 import threading
@@ -62,7 +61,8 @@ class WorkerProcess:
     with the same number.
 
     Attributes:
-        watch: The descriptor, readable when the process has ended; None if there is none.
+        watch: The descriptor, readable when the process has ended; a negative number, that of no
+            other process, if there is none.
         closed: Whether its descriptors are freed.
         tree: What it starts; None once that has ended.
     """
@@ -79,7 +79,7 @@ class WorkerProcess:
         """Terminate the process by a signal, or kill it."""
         if self.closed:
             return
-        if self.watch is None:
+        if self.watch < 0 or not system.PIDFD:
             (self.process.kill if kill else self.process.terminate)()
         else:
             with contextlib.suppress(ProcessLookupError):
@@ -89,11 +89,16 @@ class WorkerProcess:
         """Wait until the process has ended, and return whether it has."""
         if self.closed:
             return True
-        if self.watch is not None:
-            poll = select.poll()
-            poll.register(self.watch, select.POLLIN)
+        if self.watch >= 0:
+            poll = system.make_poll()
+            poll.register(self.watch, system.POLLIN)
             return bool(poll.poll(int(seconds * 1000 + 0.999)))
         return self._await_code(seconds) is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended and can be waited for."""
+        return not self.closed and self.wait(0.0)
 
     def exitcode(self) -> int | None:
         """Return the exit code of a process that has ended; None if it cannot be known."""
@@ -129,9 +134,8 @@ class WorkerProcess:
 
     def _drop(self) -> None:
         self.closed = True
-        watch, self.watch = self.watch, None
-        if watch is not None:
-            descriptors.close(watch)
+        watch, self.watch = self.watch, -1
+        descriptors.close(watch)
 
 
 def _read_code(process: BaseProcess) -> int | None:
@@ -162,7 +166,7 @@ def end_all(workers: list[WorkerProcess], timeout: float) -> None:
 def end_trees(workers: Iterable[WorkerProcess]) -> None:
     """End what workers that have ended leave; called before their numbers can be reused."""
     left = [worker for worker in workers if worker.tree is not None]
-    if not system.has("proc"):
+    if not system.PROC:
         for worker in left:
             worker.exitcode()  # until it is received, a worker is a member of its group
     fell([worker.tree for worker in left if worker.tree])
@@ -241,7 +245,7 @@ def _without_lost_main() -> Iterator[None]:
                 main["__file__"] = path
 
 
-if system.has("fork"):
+if system.FORK:
     from multiprocessing import forkserver, popen_fork
 
     def _start_by_server(process: BaseProcess, seconds: float) -> None:

@@ -80,7 +80,7 @@ class StackFile:
     @classmethod
     def make(cls) -> StackFile:
         """Make one; without a file if the system has no anonymous files."""
-        if not (system.has("memfd") and system.has("proc")):
+        if not (system.MEMFD and system.PROC):
             return cls()
         file = partial(os.memfd_create, "vecspaces")
         pipe = partial(os.pipe2, os.O_CLOEXEC | os.O_NONBLOCK)

@@ -44,7 +44,7 @@ class Tree(NamedTuple):
     def plant(cls) -> Tree:
         """Return the tree of a worker that is about to be started."""
         since = 0
-        if system.has("proc"):
+        if system.PROC:
             since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         return cls(secrets.token_hex(8), since)
 
@@ -55,7 +55,7 @@ class Tree(NamedTuple):
 
     def lead(self) -> Tree:
         """Make this process, the worker, the leader of a group."""
-        if system.has("groups"):
+        if system.GROUPS:
             os.setpgid(0, 0)
         return self._replace(leader=os.getpid())
 
@@ -82,8 +82,8 @@ def _send(targets: Collection[int], number: int) -> None:
 
 def _find(trees: Collection[Tree]) -> set[int]:
     """Return the processes of trees that have not ended; without /proc, the groups, negative."""
-    if not system.has("proc"):
-        leaders = {-tree.leader for tree in trees if system.has("groups")}
+    if not system.PROC:
+        leaders = {-tree.leader for tree in trees if system.GROUPS}
         return set(filter(_exists, leaders))
     leaders, tokens = {tree.leader for tree in trees}, [tree.token.encode() for tree in trees]
     since = min((tree.since for tree in trees), default=0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
-import select
 import signal
 import sys
 import threading
@@ -31,7 +31,7 @@ from vecspaces.vector.group.env_group import EnvGroup
 # How long a worker may run after the end of its caller, so that an idle one closes its
 # environments.
 _END_GRACE = 0.4
-# The interval of checks if nothing reports the caller's end.
+# The interval of checks for the caller's end, if no descriptor reports it.
 _LOOK_MILLISECONDS = 250
 _CLOSE, _DONE, _STEP, _STEP_ROWS = Op.CLOSE, Op.DONE, Op.STEP, Op.STEP_ROWS
 
@@ -91,7 +91,7 @@ def _forget_caller() -> None:
             signal.signal(number, signal.SIG_DFL)
     # Not SIG_IGN, which programs would inherit.
     signal.signal(signal.SIGINT, lambda *_: None)
-    if system.has("sigmask"):
+    if system.SIGMASK:
         signal.siginterrupt(signal.SIGINT, False)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         # Who reads from the terminal in the background gets an error, instead of being stopped.
@@ -219,17 +219,15 @@ def _watch(caller: int, stacks: StackFile, tree: Tree) -> None:
 
     It ends the process even in the middle of a long step.
     """
-    if not system.has("poll"):  # on Windows, the end of the stream shows it
-        return
-    descriptor, poll = process_descriptor(caller), select.poll()
-    for watched in (descriptor, stacks.bell):
-        if watched is not None and watched >= 0:
-            poll.register(watched, select.POLLIN)
+    end, poll = process_descriptor(caller), system.make_poll()
+    for watched in (end, stacks.bell):
+        if watched >= 0:
+            poll.register(watched, system.POLLIN)
 
     def watch() -> None:
         while True:
-            ready = {fd for fd, _ in poll.poll(_LOOK_MILLISECONDS if descriptor is None else None)}
-            if descriptor in ready or (descriptor is None and not _is_alive(caller)):
+            ready = {fd for fd, _ in poll.poll(_LOOK_MILLISECONDS if end < 0 else None)}
+            if end in ready or (end < 0 and not _is_alive(caller)):
                 break
             if ready:
                 stacks.answer()
@@ -241,7 +239,10 @@ def _watch(caller: int, stacks: StackFile, tree: Tree) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process exists, without process descriptors."""
+    """Whether the caller exists, without process descriptors."""
+    if not system.FORK:  # `os.kill` would end it on Windows
+        parent = multiprocessing.parent_process()
+        return parent is None or parent.is_alive()
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
