@@ -34,7 +34,7 @@ CASES = {
         "torch", "--num-envs 4 --steps 64 --updates 2", "update   2  steps     512"
     ),
     "ppo": ("torch", "--num-envs 4 --steps 32 --updates 2", "update   2  steps     256"),
-    "record": ("", "out.gif --num-envs 4 --frames 5", "4 environments, 5 frames"),
+    "record": ("", "out.gif --env CartPole-v1 --num-envs 4 --frames 5", "4 environments, 5 frames"),
     "sb3_ppo": ("stable_baselines3", "--num-envs 4 --timesteps 256 --compare", "SubprocVecEnv"),
 }  # fmt: skip
 # Their own tests run these; the README has `rollout`.
