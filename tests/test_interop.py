@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
@@ -19,6 +20,7 @@ from vecspaces import make_vec, spaces
 from vecspaces.errors import CustomSpaceError, VecspacesError
 from vecspaces.interop import (
     _OLDEST,
+    foreign_values,
     is_foreign_vector_env,
     native_space,
     pack_registrations,
@@ -40,6 +42,12 @@ def test_a_space_derived_from_gymnasiums_is_carried() -> None:
     space = native_space(Quaternion())
     assert isinstance(space, spaces.Space)
     assert "Quaternion" in repr(space)
+
+
+def test_foreign_values_ignores_whether_a_space_is_true() -> None:
+    nvec = np.array([[2, 3]])  # its `len` warns, and that of a Dict is 0
+    for space in (gymnasium.spaces.MultiDiscrete(nvec), gymnasium.spaces.Dict()):
+        assert foreign_values(space, native_space(space)) is None
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "Discrete(2)", spaces.Discrete])

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.envs import ledgers
+from tests.envs import Ledger, ledgers
 from tests.envs.faulty import arm, factories
 from tests.interrupts import Counting, Interrupts, Struck, guarded
 from tests.leaks import children
@@ -388,6 +388,38 @@ def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_re
             interrupts.error = Struck if number % 2 else None
             live(what, method, number, interrupts.during)
             assert settled(held, before) == before
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), Struck()])
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_an_exception_of_a_signal_handler_in_an_environment_is_raised_as_it_is(
+    method: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike(*_: Any) -> None:
+        raise error
+
+    def fall(self: Any, *args: Any, **kwargs: Any) -> Any:
+        signal.raise_signal(signal.SIGUSR1)
+
+    previous = signal.signal(signal.SIGUSR1, strike)
+    try:
+        with SyncVectorEnv(ledgers(2)) as envs:
+            for call in (
+                lambda: envs.reset() if method == "reset" else envs.step([1, 1]),
+                lambda: envs.send_reset() if method == "reset" else envs.send([1, 1]),
+            ):
+                envs.reset(seed=0)
+                envs.recv()
+                with monkeypatch.context() as patch:
+                    patch.setattr(Ledger, method, fall)
+                    with pytest.raises(type(error)) as caught:
+                        call()
+                assert caught.value is error
+                with pytest.raises(ResetNeededError):
+                    envs.step([1, 1])
+            assert envs.reset(seed=0)[0].shape[0] == len(envs.step([1, 1])[0])
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
 
 
 def test_what_interrupts_the_sending_of_a_command_is_in_no_cycle(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
+import os
 import tempfile
 from contextlib import closing
 from functools import partial
@@ -141,7 +142,8 @@ def test_the_environments_are_built_once_each_and_where_they_run(
     backend: str, tmp_path: Path
 ) -> None:
     def build() -> Ledger:
-        tempfile.mkstemp(prefix=f"{multiprocessing.current_process().pid}-", dir=tmp_path)
+        prefix = f"{multiprocessing.current_process().pid}-"
+        os.close(tempfile.mkstemp(prefix=prefix, dir=tmp_path)[0])
         return Ledger()
 
     vector_kwargs = {"num_workers": 1} if backend == "async" else {}

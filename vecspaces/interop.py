@@ -72,7 +72,11 @@ def native_space(space: Any) -> Space[Any]:
 def foreign_values(space: Any, native: Space[Any] | None = None) -> Callable[[Any], Any] | None:
     """Return the function that converts values, and batches, for a third-party space, or None."""
     adapter = _find_adapter(space)
-    return None if adapter is None else adapter.translator(native or native_space(space))
+    return (
+        None
+        if adapter is None
+        else adapter.translator(native_space(space) if native is None else native)
+    )
 
 
 def native_values(space: Any) -> Callable[[Any], Any] | None:

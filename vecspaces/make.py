@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
+from vecspaces.checks import show_value
 from vecspaces.interop import require_extra
 from vecspaces.vector import (
     AsyncVectorEnv,
@@ -47,6 +48,10 @@ _LISTED = 10
 
 # Arguments of `gymnasium.make`.
 _OF_MAKE = ("max_episode_steps", "disable_env_checker")
+
+_UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
+# The names of arguments in Gymnasium, which are not similar to those here.
+_GYMNASIUM = {"vectorization_mode": "backend", "id": "env"}
 
 _BACKENDS: dict[str, Callable[..., ManagedVectorEnv[Any, Any]]] = {
     "async": AsyncVectorEnv,
@@ -157,7 +162,6 @@ def make_vec(
     if state and agents is None:
         raise ValueError("state=True needs agents='rows' or agents='dict'")
     given = dict(vector_kwargs or {})
-    wrappers = wrappers or ()
     if agents is not None:
         env = find_parallel(env)
     spec: EnvSpec | None = None
@@ -190,19 +194,25 @@ def make_vec(
     given = {**{name: kwargs.pop(name) for name in known if name in kwargs}, **given}
     given = {name: value for name, value in given.items() if name not in ignored}
     arguments = {**kwargs, **(env_kwargs or {})}
-    for factory in factories if kwargs else ():
-        _check_names(factory, kwargs, kind, known)
+    applied = _check_wrappers(wrappers)
+    if agents is not None:
+        mode = AutoresetMode.of(given.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        applied += (partial(_adapt, agents, mode, state),)
     try:
-        applied = tuple(wrappers)
-        if agents is not None:
-            mode = AutoresetMode.of(given.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-            applied += (partial(_adapt, agents, mode, state),)
         envs = kind([_Recipe(factory, arguments, applied) for factory in factories], **given)
     except TypeError as error:
-        # The arguments of a Gymnasium id are checked where one environment is built.
-        for name in kwargs:
-            if f"unexpected keyword argument {name!r}" in str(error):
-                raise _unknown_name(name, kind, known, []) from error
+        # The arguments of an environment are checked where it is built.
+        match = _UNKNOWN.search(str(error))
+        name = match[1] if match else None
+        if name in kwargs:
+            takes = f"neither {kind.__name__} nor the environment takes an"
+            raise _unknown_name(name, takes, known + _parameters(factories[0])) from error
+        if name in arguments:
+            raise _unknown_name(
+                name, "the environment takes no", _parameters(factories[0])
+            ) from error
+        if name in given:
+            raise _unknown_name(name, f"{kind.__name__} takes no", known) from error
         raise
     if spec is not None:
         spec = copy.deepcopy(spec)
@@ -215,28 +225,37 @@ def make_vec(
     return envs
 
 
-def _check_names(factory: Factory, names: Iterable[str], kind: Any, known: Sequence[str]) -> None:
-    """Refuse names that neither the vector env nor a factory with a plain signature takes."""
+def _check_wrappers(wrappers: Any) -> tuple[Callable[[Any], Any], ...]:
+    """Return wrappers as a tuple; refuse anything but functions of an environment."""
+    applied = tuple(wrappers or ()) if isinstance(wrappers, Iterable | None) else (None,)
+    if not all(map(callable, applied)):
+        raise TypeError(
+            "wrappers: expected a list of functions of an environment, such as [Wrapper] or "
+            f"[partial(Wrapper, argument=...)], found {show_value(wrappers)}"
+        )
+    return applied
+
+
+def _parameters(factory: Factory) -> list[str]:
+    """Return the names of the arguments that a factory takes, as far as they can be known."""
+    names: list[str] = []
+    creator: Any = factory
+    if isinstance(factory, GymnasiumFactory):
+        registration = require_extra("gymnasium.envs.registration", "gymnasium")
+        names, creator = _names(registration.make), factory.spec.entry_point
+        if isinstance(creator, str):
+            creator = registration.load_env_creator(creator)
     try:
-        parameters = inspect.signature(factory).parameters
+        return names + _names(creator)
     except (TypeError, ValueError):  # a callable in C, without a signature
-        return
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    for name in names:
-        if name not in parameters:
-            raise _unknown_name(name, kind, known, list(parameters))
+        return names
 
 
-def _unknown_name(
-    name: str, kind: Any, known: Sequence[str], parameters: Sequence[str]
-) -> TypeError:
+def _unknown_name(name: str, takes: str, names: Iterable[str]) -> TypeError:
     """Return the error for an unknown argument, with the names that are similar."""
-    close = difflib.get_close_matches(name, [*known, *parameters], n=3)
+    close = [_GYMNASIUM[name]] if name in _GYMNASIUM else difflib.get_close_matches(name, names)
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-    return TypeError(
-        f"make_vec: neither {kind.__name__} nor the environment takes an argument {name!r}{hint}"
-    )
+    return TypeError(f"make_vec: {takes} argument {name!r}{hint}")
 
 
 @dataclass(frozen=True)

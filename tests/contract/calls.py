@@ -33,6 +33,8 @@ class CallsContract(Part):
             assert envs.get_attr("length", env_ids=[1, 0]) == (5, 8)
             envs.set_attr("novel", np.arange(3))
             assert_identical(envs.get_attr("novel"), (np.arange(3),) * 3)
+            envs.set_attr("novel", abs)
+            assert envs.get_attr("novel") == (abs,) * 3  # which a call would call
             with pytest.raises(ValueError, match="2 values for 3 environments"):
                 envs.set_attr("length", [1, 2])
 

@@ -98,7 +98,9 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
     except RAISED as error:  # ragged lists, and whatever an __array__ may raise
-        raise Mismatch(show_type(dtype, shape), show_value(value), path) from error
+        # A tensor says what to call first: `detach()`, `cpu()`.
+        reason = f": {error!r}" if hasattr(value, "__array__") else ""
+        raise Mismatch(show_type(dtype, shape), show_value(value) + reason, path) from error
     found = array.dtype
     if array.shape == shape:
         if found == dtype:

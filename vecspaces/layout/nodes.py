@@ -87,7 +87,8 @@ class Record:
             cause = error
         found = show_value(value)
         if isinstance(value, Mapping):
-            found = f"a {type(value).__name__} with {show_keys(value)}"
+            name = "dict" if isinstance(value, dict) else "mapping"
+            found = f"a {name} with {show_keys(value)}"
         raise KeyMismatch(f"a dict with {show_keys(self.keys)}", found, path, row) from cause
 
 

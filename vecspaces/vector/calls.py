@@ -14,6 +14,7 @@ from vecspaces.vector.engine.rows import LOST
 from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.messages import CallRows, Op, SetAttr
 from vecspaces.vector.exchange.stats import Stats, summarise
+from vecspaces.vector.group.attributes import get_attribute
 
 Results = tuple[Any, ...]
 
@@ -99,7 +100,7 @@ class Calls:
         return self._end_call("call_wait", timeout)
 
     def get_attr(self, name: str, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
-        """Get an attribute of the environments.
+        """Get an attribute of the environments or of their wrappers, which is not called.
 
         Args:
             name: The attribute.
@@ -108,7 +109,7 @@ class Calls:
         Returns:
             One value per environment.
         """
-        return self._run_call("get_attr", name, (), {}, env_ids)
+        return self._run_call("get_attr", get_attribute, (name,), {}, env_ids)
 
     def set_attr(self, name: str, values: Any, *, env_ids: Sequence[int] | None = None) -> None:
         """Set an attribute of environments, on the wrapper that has it, or else on the environment.

@@ -40,6 +40,7 @@ class InlineBackend(Backend):
         try:
             group = EnvGroup(self._env_fns, self._mode, 0, validate=self._validate)
         except Failure as failure:
+            failure.raise_interrupt()
             failure.throw()
         try:
             self.buffers = Buffers(plan([group.describe()]))
@@ -65,12 +66,15 @@ class InlineBackend(Backend):
             result = group.execute(op, slot, payloads[0])
             self._is_executing = False
         except Failure as failure:
+            failure.raise_interrupt()
             self._is_executing = False
             self._replies.append(Reply(0, Op.FAILED, number, failure))
         else:
             if clock is not None:
                 clock.note(WAITING)
             if op is _STEP_ROWS:
+                for _, of_rows in result.failures:
+                    of_rows.raise_interrupt()
                 self._replies.append(Reply(0, Op.PART, number, result))
             else:
                 written = result.infos if result.__class__ is Written else result

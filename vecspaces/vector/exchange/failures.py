@@ -222,6 +222,14 @@ def overdue(
     return StepTimeoutError(Message("{}: {}{}", what, advice, where), rows, running, stack)
 
 
+def _is_of_handler(error: BaseException) -> bool:
+    """Whether a signal handler of this process raised an exception."""
+    handlers = filter(callable, map(signals.getsignal, signals.valid_signals()))
+    functions: list[Any] = [getattr(handler, "func", handler) for handler in handlers]
+    codes = [getattr(call, "__code__", None) for f in functions for call in (f, f.__call__)]
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
 class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` raises
     """The exception of environments in a command, which a group raises and a pipe transports.
 
@@ -241,6 +249,8 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
         super().__init__()
         self.env_ids, self.command, self.worker = tuple(env_ids), command, worker
         self.exception, self.text = exception, text
+        # Raised by a signal handler of this process, as by Ctrl-C; not pickled.
+        self.interrupt: BaseException | None = None
 
     @property
     def last_line(self) -> str:
@@ -258,7 +268,15 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
         # SystemExit and similar exceptions must not end the caller's process, so they are sent as
         # text.
         exception = error if isinstance(error, Exception) else None
-        return cls(env_ids, command, exception, _format(error), worker)
+        failure = cls(env_ids, command, exception, _format(error), worker)
+        if exception is None and _is_of_handler(error):
+            failure.interrupt = error
+        return failure
+
+    def raise_interrupt(self) -> None:
+        """Raise the exception of a signal handler, if there is one."""
+        if self.interrupt is not None:
+            raise self.interrupt
 
     @classmethod
     def of_vector_env(cls, error: BaseException, rows: range, command: str) -> Failure:

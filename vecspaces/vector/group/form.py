@@ -96,7 +96,7 @@ def unpack_reset(result: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = result
     except (TypeError, ValueError) as error:
         raise wrong_form(error, "reset") from None
-    return observation, info if info.__class__ is dict else as_info(info)
+    return observation, info if info.__class__ is dict else as_info(info, "reset")
 
 
 def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]], None]:
@@ -149,11 +149,13 @@ def as_reward(reward: Any, row: int | None = None) -> float:
     raise InvalidResult(InvalidRewardError, f"{show_value(reward)} as its reward", expected, row)
 
 
-def as_info(info: Any) -> dict[str, Any]:
+def as_info(info: Any, command: str = "step") -> dict[str, Any]:
     """Return an info as a plain dict with the keys that it shows."""
     if info.__class__ is dict:
         return info
     if not isinstance(info, dict):
-        found = f"{show_value(info)} as its info"
-        raise InvalidResult(InvalidInfoError, found, "expected a dict, which may be empty")
+        found, expected = f"{show_value(info)} as its info", "expected a dict, which may be empty"
+        if command == "reset":  # it may have returned an observation of two parts, and no info
+            expected += f"; reset must return ({_PARTS[command]})"
+        raise InvalidResult(InvalidInfoError, found, expected)
     return dict(info)

@@ -21,6 +21,7 @@ from vecspaces.vector.exchange.messages import Restart, Starts
 from vecspaces.vector.group.attributes import Call, call_env, set_attribute
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import (
+    InvalidResult,
     as_info,
     failed,
     is_own,
@@ -137,8 +138,14 @@ class SingleEnvs(Member):
         try:
             result = self._envs[row - self.rows.start].reset(**arguments)
         except RAISED as error:
+            if type(error) is TypeError and "reset() got an unexpected keyword" in str(error):
+                text = f"reset must take seed and options, and return (observation, info): {error}"
+                raise failed(InvalidResult(TypeError, "", text), (row,), command) from None
             raise Failure.of(error, (row,), command) from None
-        return unpack_reset(result)
+        try:
+            return unpack_reset(result)
+        except InvalidResult as error:
+            raise failed(error, (row,), command) from None
 
     def begin(self, starts: Starts) -> None:
         """Let the next step of some rows begin an episode; autoresets then get no options."""

@@ -118,7 +118,7 @@ class Validated:
             parts = tuple(result)
         except Exception:  # an object other than a tuple may raise anything
             return result  # the group reports it
-        if len(parts) == length:
+        if len(parts) == length and (length > 2 or isinstance(parts[1], dict)):
             try:
                 self._check_parts(*parts)
             except InvalidResult as error:

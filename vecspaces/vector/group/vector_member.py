@@ -19,7 +19,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import Column, Columns, columns_of, gather, snapshot, split
 from vecspaces.vector.exchange.messages import Restart, Starts
-from vecspaces.vector.group.attributes import Call
+from vecspaces.vector.group.attributes import Call, get_attribute
 from vecspaces.vector.group.building import Built, holds_envs, reaches_each
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
 from vecspaces.vector.group.members import Failures, Member, Note, Views, reset_arguments
@@ -314,6 +314,8 @@ class VectorMember(Member):
     def _call(self, call: Call, rows: Sequence[int]) -> list[Any]:
         name, args, kwargs = call
         env, at = self._env, [row - self.rows.start for row in rows]
+        if name is get_attribute and holds_envs(env) and is_foreign_vector_env(env):
+            name, args = args[0], ()  # it takes names alone
         if name == "render":
             frames = env.render()
             return [None if frames is None else frames[number] for number in at]
