@@ -361,3 +361,14 @@ def test_what_holds_no_statistics_for_the_model_is_refused(trained: Path) -> Non
     assert "VecNormalize.save wrote for observations of Dict('b'" in warnings_of(
         play(3, Path("keyed.zip"), "--vecnormalize", "a.pkl")
     )
+
+
+def test_a_model_of_other_spaces_is_refused_with_its_own(trained: Path) -> None:
+    result = run("CartPole-v1 --episodes 2 --backend sync", "--sb3", str(trained / "model.zip"))
+    assert result.exit_code == 2
+    assert warnings_of(result).startswith(
+        "vecspaces: --sb3: the model was trained with observations of Box(-inf, inf, (1,), float32)"
+    )
+    library = importlib.import_module("stable_baselines3")
+    library.PPO("MultiInputPolicy", Keyed("a"), device="cpu").save("keyed.zip")
+    assert "observations of Dict('a'" in warnings_of(play(2, Path("keyed.zip")))

@@ -7,11 +7,11 @@ import platform
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import hypot, inf
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 
 from vecspaces import __version__
@@ -19,6 +19,7 @@ from vecspaces.cli import options
 from vecspaces.cli.console import Show, announce, make_table, output, progress_bar
 from vecspaces.cli.contenders import Contender, Cost, find_contenders, measure_cost
 from vecspaces.cli.interrupts import Work
+from vecspaces.cli.options import option
 from vecspaces.cores import count_usable_cores
 from vecspaces.files import replacing
 from vecspaces.interop import require_extra
@@ -30,9 +31,8 @@ _TURNS = 4
 _GRACE = 10.0  # seconds for the first turns, most of which open environments
 # The simplest settings that reach this share of the fastest are recommended.
 _ALIKE = 0.97
-_WIDE = 0.05  # figures whose intervals are wider, and overlap, cannot be told apart
 _QUIET = 0.9  # a quiet machine grants at least this share of a core to each loop
-_UNKNOWN = Cost(0.0, 0.0, 1.0)
+_UNKNOWN = Cost()
 _WAITS = 0.5  # an environment that computes for a smaller share of its step waits
 
 
@@ -41,18 +41,17 @@ def bench(
     env_arg: options.EnvArg = None,
     num_envs: options.NumEnvs = options.NUM_ENVS,
     max_workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="The most workers to try.", show_default="the usable cores"),
+        int | None, option("The most workers to try.", "the usable cores", min=1)
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=1e-3, help="Duration of the measurement, approximately.")
+        float, option("Duration of the measurement, approximately.", min=1e-3)
     ] = 20.0,
     plot: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Plot steps/s against workers.",
             metavar="FILE",
             callback=options.check_file(*options.PLOTS),
-            help="Plot steps/s against workers.",
         ),
     ] = None,
     json_file: options.Json = None,
@@ -96,11 +95,7 @@ class Report:
         than their share of the time are skipped.
         """
         began = time.perf_counter()
-
-        def show_turn(name: str) -> None:
-            show(lambda: (time.perf_counter() - began, name))
-
-        show_turn("one environment")
+        show(lambda: (0.0, "one environment"))
         try:
             self.cost = measure_cost(make, min(self.num_envs, 2), _PROBE * seconds, self.granted)
         except Exception as error:
@@ -111,52 +106,39 @@ class Report:
             make, self.num_envs, counts, self.granted, threads=self.waits
         )
         share = seconds / len(self.contenders)
-        running = []
         for contender in self.contenders:
-            predicted = self._predict(contender)
-            if predicted > 2 * share:
-                contender.skipped = (
-                    f"{self.num_envs} environments take {predicted:,.0f} s to be built and stepped "
-                    f"twice: --seconds {len(self.contenders) * predicted / 2:,.0f}, or fewer "
-                    "--num-envs"
-                )
-            else:
-                running.append(contender)
-        turn, grace = share / _TURNS, _GRACE
-        while running:
-            turn_began = time.perf_counter()
-            for contender in list(running):
-                if time.perf_counter() > began + seconds + grace:
-                    for unmeasured in running:
-                        if not unmeasured.samples:
-                            unmeasured.skipped = "no time was left: longer --seconds measure more"
-                    return
-                show_turn(contender.name)
+            contender.skipped = self._refuse(contender, share)
+        for number in range(_TURNS):
+            for contender in self.contenders:
+                took = time.perf_counter() - began
+                if contender.skipped or (number and took > seconds):
+                    continue
+                if took > seconds + _GRACE:
+                    contender.skipped = "no time was left: longer --seconds measure more"
+                    continue
+                show(partial(_describe, took, contender.name))
                 try:
-                    contender.take_turn(turn)
+                    contender.take_turn(share / _TURNS)
                 except Exception as error:  # of any type, as the environment raised it
                     if not contender.name.startswith(("gymnasium", "threads")):
                         raise
                     contender.skipped = f"{type(error).__name__}: {error}".partition("\n")[0]
-                    running.remove(contender)
-            now, grace = time.perf_counter(), 0.0
-            # Opening and closing takes this long in each further turn too.
-            opening = now - turn_began - turn * len(running)
-            left = began + seconds - now
-            turns = min(_TURNS, int(left / max(turn * len(running), 2 * opening)))
-            if not turns:
-                return
-            turn = (left / turns - opening) / len(running)
+
+    def _refuse(self, contender: Contender, share: float) -> str:
+        """Return why a contender takes much longer than its share of the time; "" otherwise."""
+        at_once = contender.workers if self.waits else min(contender.workers, count_usable_cores())
+        predicted = self.num_envs / at_once * (self.cost.ready + 2 * self.cost.step)
+        if predicted <= 2 * share:
+            return ""
+        return (
+            f"{self.num_envs} environments take {predicted:,.0f} s to be built and stepped twice: "
+            f"--seconds {len(self.contenders) * predicted / 2:,.0f}, or fewer --num-envs"
+        )
 
     @property
     def waits(self) -> bool:
         """Whether the environments wait for most of a step."""
         return self.cost.computing < _WAITS
-
-    def _predict(self, contender: Contender) -> float:
-        """Return the least seconds of a turn: all environments are built, and stepped twice."""
-        at_once = contender.workers if self.waits else min(contender.workers, count_usable_cores())
-        return self.num_envs / at_once * (self.cost.ready + 2 * self.cost.step)
 
     def busy(self, contender: Contender) -> float | None:
         """Return the speed as a share of bare loops: the share of time in the environments."""
@@ -170,16 +152,8 @@ class Report:
         """Return the simplest of the fastest settings, and those that cannot be told from them."""
         ours = [setting for setting in self.contenders if setting.options and setting.speed]
         fastest = max((setting.speed for setting in ours), default=0.0)
-        for chosen in ours:
-            if chosen.speed >= _ALIKE * fastest:
-                return [chosen] + [
-                    other
-                    for other in ours
-                    if other is not chosen
-                    and max(other.spread, chosen.spread) > _WIDE
-                    and abs(other.speed - chosen.speed) < other.margin + chosen.margin
-                ]
-        return []
+        best = next((setting for setting in ours if setting.speed >= _ALIKE * fastest), None)
+        return [] if best is None else [best, *(other for other in ours if best.resembles(other))]
 
     @property
     def is_quiet(self) -> bool:
@@ -235,20 +209,17 @@ class Report:
 
     def print(self, console: Console) -> None:
         """Print the table, the recommended line, and hints."""
-        table = make_table(
-            f"{self.num_envs} x {self.env}", "backend, workers", "steps/s", "spread", "busy"
-        )
+        title, columns = f"{self.num_envs} x {self.env}", ("steps/s", "spread", "busy")
+        table = make_table(title, "backend, workers", *columns)
         chosen, code, skipped = self.choose(), self.code(), dict[str, list[str]]()
         for contender in self.contenders:
-            busy = self.busy(contender)
+            speed, busy = contender.speed, self.busy(contender)
             if contender.skipped:
                 skipped.setdefault(contender.skipped, []).append(contender.name)
-            elif contender.speed:
+            elif speed:
                 table.add_row(
                     contender.name,
-                    f"{contender.speed:,.0f}"
-                    if contender.speed >= 10
-                    else f"{contender.speed:.2g}",
+                    f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}",
                     _percent(contender.spread),
                     "-" if busy is None else f"{busy:.0%}",
                     style="bold" if contender in chosen else None,
@@ -256,55 +227,52 @@ class Report:
         if table.row_count:
             console.print(table)
         lines = [f"# {' / '.join(names)}: {reason}" for reason, names in skipped.items()]
-        lines += ["from vecspaces import make_vec", f"envs = {code}"] if code else []
         lines += [f"# {hint}" for hint in self.hints()]
+        lines += ["from vecspaces import make_vec", f"envs = {code}"] if code else []
         for line in lines:
             console.print(f"  {line}", markup=False, soft_wrap=True)
 
     def as_json(self) -> dict[str, Any]:
         """Return one object for JSON."""
-        return {
-            "env": self.env,
-            "num_envs": self.num_envs,
-            "machine": {
-                "system": platform.platform(),
-                "usable_cores": count_usable_cores(),
-                "python": platform.python_version(),
-                "vecspaces": __version__,
-            },
-            "granted": sum(self.granted) / len(self.granted) if self.granted else None,
-            "computing": self.cost.computing,
-            "results": [
-                {
-                    "name": contender.name,
-                    "workers": contender.workers,
-                    "steps_per_second": contender.speed or None,
-                    "spread": contender.spread if len(contender.samples) > 1 else None,
-                    "busy": self.busy(contender),
-                    "skipped": contender.skipped,
-                }
-                for contender in self.contenders
-            ],
-            "code": self.code(),
-            "hints": list(self.hints()),
+        results = [
+            {
+                "name": contender.name,
+                "workers": contender.workers,
+                "steps_per_second": contender.speed or None,
+                "spread": contender.spread if len(contender.samples) > 1 else None,
+                "busy": self.busy(contender),
+                "skipped": contender.skipped,
+            }
+            for contender in self.contenders
+        ]
+        machine = {
+            "system": platform.platform(),
+            "usable_cores": count_usable_cores(),
+            "python": platform.python_version(),
+            "vecspaces": __version__,
         }
+        granted = sum(self.granted) / len(self.granted) if self.granted else None
+        measured = {"granted": granted, "computing": self.cost.computing, "results": results}
+        named = {"env": self.env, "num_envs": self.num_envs, "machine": machine}
+        return {**named, **measured, "code": self.code(), "hints": list(self.hints())}
 
     def plot(self, file: Path) -> None:
         """Plot steps per second against the number of workers."""
         require_extra("matplotlib", "plot").use("agg")
         pyplot = require_extra("matplotlib.pyplot", "plot")
         figure, axis = pyplot.subplots(layout="constrained")
-        lines: dict[str, list[Contender]] = {}
-        for contender in self.contenders:
-            if contender.speed:
-                lines.setdefault(contender.line, []).append(contender)
-        for place, (line, points) in enumerate(lines.items()):
-            workers, speeds = [one.workers for one in points], [one.speed for one in points]
+        measured = [contender for contender in self.contenders if contender.speed]
+        for place, line in enumerate(dict.fromkeys(contender.line for contender in measured)):
+            points = [contender for contender in measured if contender.line == line]
             if line in ("async", "loops in step", "bare loops"):
+                workers, speeds = zip(
+                    *((point.workers, point.speed) for point in points), strict=True
+                )
                 axis.plot(workers, speeds, "o-", color=f"C{place}", label=line)
                 axis.set_xticks(workers)
             else:
-                axis.axhline(speeds[0], color=f"C{place}", linestyle=":", label=points[0].name)
+                name, speed = points[0].name, points[0].speed
+                axis.axhline(speed, color=f"C{place}", linestyle=":", label=name)
         axis.set(title=f"{self.num_envs} x {self.env}", xlabel="workers", ylabel="steps/s")
         axis.set_ylim(bottom=0)
         axis.legend()
@@ -312,6 +280,10 @@ class Report:
             figure.savefig(file, dpi=150)
         finally:
             pyplot.close(figure)
+
+
+def _describe(took: float, name: str) -> tuple[float, str]:
+    return took, name
 
 
 def _percent(spread: float) -> str:

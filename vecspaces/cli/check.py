@@ -10,6 +10,7 @@ from rich.text import Text
 
 from vecspaces.cli import options
 from vecspaces.cli.console import output, write_json
+from vecspaces.cli.options import option
 from vecspaces.testing import Report, check_env
 
 _COLORS = {"error": "red", "warning": "yellow", "note": "dim"}
@@ -18,12 +19,10 @@ _COLORS = {"error": "red", "warning": "yellow", "note": "dim"}
 def check(
     env: options.Env,
     env_arg: options.EnvArg = None,
-    num_steps: Annotated[
-        int, typer.Option(min=1, help="Number of steps in the longest runs.")
-    ] = 300,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of episodes and actions.")] = 0,
+    num_steps: Annotated[int, option("Number of steps in the longest runs.", min=1)] = 300,
+    seed: Annotated[int, option("Seed of episodes and actions.", min=0)] = 0,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds after which a reset or step counts as hanging.")
+        float, option("Seconds after which a reset or step counts as hanging.", min=0.1)
     ] = 30.0,
     agents: options.Agents = None,
     json: options.Json = None,

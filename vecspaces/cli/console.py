@@ -84,5 +84,6 @@ def progress_bar(total: float) -> Iterator[Show]:
 
 
 def announce(text: str) -> None:
-    """Print on standard error what a command is going to do, and for how long."""
-    typer.echo(text, err=True)
+    """Print a text on standard error, if there is one."""
+    if text:
+        typer.echo(text, err=True)

@@ -33,6 +33,7 @@ from vecspaces.vector.utils import batch_space
 _BATCHES = 16
 _SPIN_SECONDS = 0.02
 _SAMPLES = 4  # of a turn, from which the spread is computed
+_WIDE = 0.05  # figures that spread less are told apart although their intervals overlap
 _MOST_WORKERS = 256  # of Gymnasium, which starts a process per environment, and of threads
 _PIPES = ("commands", "replies")  # of a loop in step
 _PATIENCE = 1000  # milliseconds without a reply, after which a loop may have failed
@@ -89,28 +90,27 @@ class Contender:
         deviation = np.sqrt(count / (count - 1) * np.sum(residuals**2))
         return float(2 * deviation / seconds.sum())
 
-    @property
-    def margin(self) -> float:
-        """The spread in steps per second."""
-        return self.spread * self.speed
+    def resembles(self, other: Contender) -> bool:
+        """Return whether the speeds of two contenders cannot be told apart."""
+        margin = self.spread * self.speed + other.spread * other.speed
+        is_wide = max(self.spread, other.spread) > _WIDE
+        return other is not self and is_wide and abs(self.speed - other.speed) < margin
 
 
 class Cost(NamedTuple):
-    """What one environment costs, alone in a process."""
+    """Seconds to build and reset an environment, seconds of a step, and its share of computing."""
 
-    #: Seconds until it is built and reset.
-    ready: float
-    step: float
-    #: The share of a step in which it uses the processor.
-    computing: float
+    ready: float = 0.0
+    step: float = 0.0
+    computing: float = 1.0
 
 
 def measure_cost(make: Factory, count: int, seconds: float, granted: list[float]) -> Cost:
     """Step some environments in a process for some seconds; return the cost of one."""
     with AsyncVectorEnv([partial(_Loop, make, count, "")], num_workers=1) as envs:
-        ((ready, (steps, elapsed, used), share),) = envs.call("measure", seconds)
-    granted.append(share)
-    return Cost(ready, elapsed / steps, used / elapsed / share)
+        ((steps, elapsed, used, share),) = envs.call("measure", seconds)
+        granted.append(share)
+        return Cost(envs.get_attr("ready")[0], elapsed / steps, used / elapsed / share)
 
 
 def find_contenders(
@@ -122,13 +122,12 @@ def find_contenders(
     """
     contenders = []
     if importlib.util.find_spec("gymnasium") is not None:
-        for name, kind, workers in (
-            ("gymnasium sync", "SyncVectorEnv", 1),
-            ("gymnasium async", "AsyncVectorEnv", num_envs),
-        ):
-            if workers <= _MOST_WORKERS:
-                opener = partial(_open_gymnasium, kind, make, num_envs)
-                contenders.append(Contender(name, workers, opener))
+        kinds = {"gymnasium sync": ("SyncVectorEnv", 1)}
+        if num_envs <= _MOST_WORKERS:
+            kinds["gymnasium async"] = "AsyncVectorEnv", num_envs
+        for name, (kind, workers) in kinds.items():
+            opener = partial(_open_gymnasium, kind, make, num_envs)
+            contenders.append(Contender(name, workers, opener))
     settings: dict[str, dict[str, Any]] = {"sync": {"backend": "sync"}}
     if threads:
         count = min(num_envs, _MOST_WORKERS)
@@ -192,8 +191,7 @@ def _open_gymnasium(kind: str, make: Factory, num_envs: int, stack: contextlib.E
 
 
 def _close_quietly(envs: Any) -> None:
-    with contextlib.suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
         envs.close(terminate=True)  # without it, close waits for a step that was interrupted
 
 
@@ -234,12 +232,6 @@ class _Loop(Env[Any, Any]):
             _, _, terminated, truncated, info = env.step(action)
             self.infos[row] = None if terminated or truncated else info
 
-    def run(self, seconds: float) -> tuple[float, float, float]:
-        """Step until the time is up; return steps, seconds, and those of the processor."""
-        used = time.process_time()
-        steps, elapsed = _repeat(self.step_all, len(self.envs), seconds)
-        return steps, elapsed, time.process_time() - used
-
     def run_in_step(self) -> None:
         """Step the environments for each byte of a pipe, and answer with a byte."""
         with (
@@ -250,16 +242,20 @@ class _Loop(Env[Any, Any]):
                 self.step_all()
                 replies.write(b"s")
 
-    def measure(self, seconds: float) -> tuple[float, tuple[float, float, float], float]:
-        """Step until the time is up; return the seconds to be ready, the run, and `spin`."""
-        return self.ready, self.run(seconds), self.spin()
+    def measure(self, seconds: float) -> tuple[float, float, float, float]:
+        """Step until the time is up, then only compute for a short time.
 
-    def spin(self) -> float:
-        """Compute for a short time; return the share of a core that was granted."""
-        began, used = time.perf_counter(), time.process_time()
+        Returns:
+            Steps, seconds, those of the processor, and the share of a core that was granted.
+        """
+        used = time.process_time()
+        steps, elapsed = _repeat(self.step_all, len(self.envs), seconds)
+        used = time.process_time() - used
+        began, used_before = time.perf_counter(), time.process_time()
         while time.perf_counter() < began + _SPIN_SECONDS:
             pass
-        return (time.process_time() - used) / (time.perf_counter() - began)
+        granted = (time.process_time() - used_before) / (time.perf_counter() - began)
+        return steps, elapsed, used, granted
 
     def close(self) -> None:
         """Close the environments."""
@@ -281,10 +277,9 @@ def _open_bare_loops(
     envs = _open_loops(make, num_envs, [""] * count, stack)
 
     def run(seconds: float) -> tuple[float, float]:
-        _, runs, shares = zip(*envs.call("measure", seconds), strict=True)
+        steps, took, _, shares = zip(*envs.call("measure", seconds), strict=True)
         granted.append(min(shares))
-        # The mean time, because the loops do not end at the same time.
-        return sum(steps for steps, _, _ in runs), sum(took for _, took, _ in runs) / count
+        return sum(steps), sum(took) / count  # the mean, as the loops do not end together
 
     return run
 

@@ -26,47 +26,37 @@ def describe(
 ) -> None:
     """Show an environment's spaces, and the layout of batches."""
     console = output(json_file)
-    found: dict[str, Any] = {"env": env}
+    written: dict[str, Any] = {"env": env}
     spaces = _spaces_of(options.find_env(env, **options.parse_env_args(env_arg)))
     for name, space in spaces.items():
         layout = Layout.compile(space, num_envs)
-        console.print(f"{name}: {space!r}", markup=False, soft_wrap=True)
-        console.print(repr(layout), markup=False, soft_wrap=True, end="\n\n")
-        found[name] = {
-            "repr": repr(space),
-            "description": None,
-            "num_envs": num_envs,
-            "bytes_per_env": layout.nbytes,
-            "bytes": layout.size,
-            "leaves": [
-                {
-                    "path": list(leaf.path),
-                    "dtype": str(leaf.dtype),
-                    "shape": list(leaf.shape),
-                    "offset": leaf.offset,
-                    "bytes": leaf.nbytes,
-                }
-                for leaf in layout.leaves
-            ],
-        }
+        console.print(f"{name}: {space!r}\n{layout!r}\n", markup=False, soft_wrap=True)
+        leaves = [
+            {"path": list(leaf.path), "dtype": str(leaf.dtype), "shape": list(leaf.shape)}
+            | {"offset": leaf.offset, "bytes": leaf.nbytes}
+            for leaf in layout.leaves
+        ]
+        sizes = {"num_envs": num_envs, "bytes_per_env": layout.nbytes, "bytes": layout.size}
+        written[name] = {"repr": repr(space), "description": None, **sizes, "leaves": leaves}
         with suppress(CustomSpaceError):  # spaces of other classes have none
-            found[name]["description"] = to_description(space)
-    write_json(json_file, found)
+            written[name]["description"] = to_description(space)
+    write_json(json_file, written)
 
 
 def _spaces_of(make: Factory) -> dict[str, Space[Any]]:
     """Build one environment in this process, and return its (single) spaces."""
-    built = make()
-    single = "single_" if hasattr(built, "single_observation_space") else ""
-    names = ("observation_space", "action_space")
+    env = make()
+    single = "single_" if hasattr(env, "single_observation_space") else ""
+    spaces = {}
     try:
-        for name in names:
-            if not hasattr(built, single + name):
-                found = f"one that returned {show_value(built)}"
+        for name in ("observation_space", "action_space"):
+            if not hasattr(env, single + name):
                 raise TypeError(
-                    f"env: expected a factory of environments with {name}, found {found}"
+                    f"env: expected a factory of environments with {name}, found one that returned "
+                    f"{show_value(env)}"
                 )
-        return {name: native_space(getattr(built, single + name)) for name in names}
+            spaces[name] = native_space(getattr(env, single + name))
     finally:
-        if hasattr(built, "close"):
-            built.close()
+        if hasattr(env, "close"):
+            env.close()
+    return spaces

@@ -8,14 +8,14 @@ import json
 import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-import typer
 
 from vecspaces.cli import options
 from vecspaces.cli.console import announce, make_facts, output, progress_bar, write_json
 from vecspaces.cli.errors import refuse
+from vecspaces.cli.options import option
 from vecspaces.cli.sb3 import as_policy, doubt, load_model, load_statistics
 from vecspaces.evaluation import Evaluation
 from vecspaces.evaluation import evaluate as run_evaluation
@@ -24,99 +24,60 @@ from vecspaces.files import replacing
 from vecspaces.make import make_vec
 from vecspaces.wrappers import RecordVideo
 
-if TYPE_CHECKING:
-    from vecspaces.vector.options import Backend
-
 # Results of a network depend on the batch size, in their last bits.
 _SB3_ROWS = 16
+
+
+_POLICY = "A function that takes a batch of observations and returns actions; or random."
+_SB3 = "A model of Stable-Baselines3 as the policy. Loading it runs code in the file."
+_VECNORMALIZE = (
+    "Statistics that VecNormalize.save wrote, to normalise observations for the model of --sb3. "
+    "Loading them runs code in the file."
+)
+_AGENTS = "dict, for parallel environments of PettingZoo: returns are sums."
+_RETRIES = "How often an episode may begin again after it has lost its worker."
+_ROWS = "Number of rows in each call of the policy."
+_JOURNAL = "Write each finished episode to this file, and continue from it."
+_Count: TypeAlias = int | None
+_File: TypeAlias = Path | None
 
 
 def evaluate(
     env: options.Env,
     env_arg: options.EnvArg = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="A function that takes a batch of observations and returns actions; or random.",
-        ),
-    ] = None,
-    sb3: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL.ZIP",
-            help="A model of Stable-Baselines3 as the policy. Loading it runs code in the file.",
-        ),
-    ] = None,
-    vecnormalize: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Statistics that VecNormalize.save wrote, to normalise the observations for "
-            "the model of --sb3. Loading them runs code in the file.",
-        ),
-    ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 100,
+    policy: Annotated[str | None, option(_POLICY, metavar="MODULE:FUNCTION")] = None,
+    sb3: Annotated[_File, option(_SB3, metavar="MODEL.ZIP")] = None,
+    vecnormalize: Annotated[_File, option(_VECNORMALIZE, metavar="FILE")] = None,
+    episodes: Annotated[int, option("Number of episodes.", min=1)] = 100,
     seed: options.Seed = None,
     options_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--options",
-            metavar="FILE.JSON",
-            help="A list with the options of each episode's reset.",
-        ),
+        _File,
+        option("The options of each episode's reset.", None, "--options", metavar="FILE.JSON"),
     ] = None,
     num_envs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Maximum number of environments.", show_default="16 to 32 per worker"
-        ),
+        _Count, option("Maximum number of environments.", "16 to 32 per worker", min=1)
     ] = None,
     num_workers: options.NumWorkers = None,
-    agents: Annotated[
-        Literal["dict"] | None,
-        typer.Option(help="dict, for parallel environments of PettingZoo: returns are sums."),
-    ] = None,
+    agents: Annotated[Literal["dict"] | None, option(_AGENTS)] = None,
     backend: options.Backend = "async",
     step_timeout: options.StepTimeout = None,
     context: options.StartMethod = None,
     max_episode_steps: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Steps after which an episode is truncated.", show_default="no limit"
-        ),
+        _Count, option("Steps after which an episode is truncated.", "no limit", min=1)
     ] = None,
-    max_retries: Annotated[
-        int,
-        typer.Option(
-            min=0, help="How often an episode may begin again after it has lost its worker."
-        ),
-    ] = 3,
+    max_retries: Annotated[int, option(_RETRIES, min=0)] = 3,
     batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of rows in each call of the policy.",
-            show_default="as many as are ready; 16 for --sb3",
-        ),
+        _Count, option(_ROWS, "as many as are ready; 16 for --sb3", min=1)
     ] = None,
     journal: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            callback=options.check_file(),
-            help="Write each finished episode to this file, and continue from it.",
-        ),
+        _File, option(_JOURNAL, metavar="FILE", callback=options.check_file())
     ] = None,
     json_file: options.Json = None,
     record: options.Record = None,
     chosen: Annotated[
-        str | None,
-        typer.Option(
-            "--episode", metavar="0,1,2", help="The episodes to record.", show_default="0"
-        ),
+        str | None, option("The episodes to record.", "0", "--episode", metavar="0,1,2")
     ] = None,
-    progress: Annotated[bool, typer.Option(help="Show the progress and the time left.")] = True,
+    progress: Annotated[bool, option("Show the progress and the time left.")] = True,
     traceback: options.Traceback = False,
 ) -> None:
     """Play seeded episodes with a policy; show their statistics.
@@ -150,54 +111,41 @@ def evaluate(
             batch_size = None
     # After the evaluation, a policy with a state has one row per environment.
     recorded = copy.deepcopy(played) if record is not None and hasattr(played, "reset") else played
+    arguments: Any = {"env_kwargs": env_kwargs, "vector_kwargs": vector_kwargs, "agents": agents}
+    arguments |= {"seed": seed, "options": episode_options, "backend": backend}
+    arguments |= {"num_envs": num_envs, "num_workers": num_workers, "batch_size": batch_size}
+    arguments |= {"max_episode_steps": max_episode_steps, "max_retries": max_retries}
     try:
         with progress_bar(episodes) as show:
 
             def show_count(finished: int, episodes: int) -> None:
                 show(lambda: (finished, f"{finished:,} of {episodes:,} episodes"))
 
-            result: Evaluation = run_evaluation(
-                played,
-                env,
-                episodes=episodes,
-                seed=seed,
-                options=episode_options,
-                num_envs=num_envs,
-                num_workers=num_workers,
-                backend=cast("Backend", backend),
-                max_episode_steps=max_episode_steps,
-                max_retries=max_retries,
-                progress=show_count if progress else False,
-                env_kwargs=env_kwargs,
-                vector_kwargs=vector_kwargs,
-                batch_size=batch_size,
-                journal=journal,
-                agents=agents,
+            report = show_count if progress else False
+            result = run_evaluation(
+                played, env, episodes=episodes, journal=journal, progress=report, **arguments
             )
         console = output(json_file)
         facts = {name: value for name, value in result.as_json().items() if name != "episodes"}
         if result.retries.any():
             facts["lost and repeated"] = int(result.retries.sum())
         console.print(make_facts(f"{result.episodes} episodes of {env}", facts.items()))
-        warning = model and doubt(model, result)
-        if warning:
-            announce(f"vecspaces: warning: {warning}")
+        if model is not None:
+            announce(doubt(model, result))
         named = {"env": env, "policy": policy or str(sb3), "seed": seed}
         write_json(json_file, {**named, **result.as_json()})
         if record is not None:
+            replayed: Any = {
+                "backend": "sync",
+                "autoreset_mode": "Disabled",
+                "env_kwargs": rendered,
+            }
             with replacing(record) as file:
-                envs = make_vec(
-                    env,
-                    backend="sync",
-                    autoreset_mode="Disabled",
-                    env_kwargs=rendered,
-                    agents=agents,
-                )
+                envs: Any = make_vec(env, agents=agents, **replayed)
                 with envs, RecordVideo(envs, file) as filmed:
                     _record(filmed, result, numbers, recorded, batch_size, episode_options)
-            console.print(
-                f"{filmed.frames_written} frames in {record}", markup=False, soft_wrap=True
-            )
+            announced = f"{filmed.frames_written} frames in {record}"
+            console.print(announced, markup=False, soft_wrap=True)
     except KeyboardInterrupt as interruption:
         if journal is not None:
             interruption.args = (f"the same command goes on from {journal}",)

@@ -6,7 +6,7 @@ import ast
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from vecspaces.vector.agents import AgentLayout
 from vecspaces.wrappers.record_video import PICTURES
 
 STANDARD_OUTPUT = Path("-")
+#: The default of every command that makes a batch of environments.
+NUM_ENVS = 64
 # What matplotlib writes.
 PLOTS = (".eps", ".jpg", ".jpeg", ".pdf", ".pgf", ".png", ".ps", ".svg", ".svgz", ".tif", ".webp")
 
@@ -32,138 +34,105 @@ def check_file(
     def check(file: Path | None) -> Path | None:
         if file is None or (or_standard_output and file == STANDARD_OUTPUT):
             return file
+        expected = ""
         if file == STANDARD_OUTPUT:
             raise typer.BadParameter(f"expected a file, found {file}, which --json alone takes")
         if file.is_dir() or not os.path.isdir(os.path.dirname(os.path.realpath(file))):
-            raise typer.BadParameter(f"expected a file in a folder that exists, found {file}")
-        if suffixes and file.suffix.lower() not in suffixes:
-            endings = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
-            raise typer.BadParameter(f"expected a name ending in {endings}, found {file}")
-        if not os.access(file if file.exists() else file.parent, os.W_OK):
-            raise typer.BadParameter(f"expected a file that can be written, found {file}")
+            expected = "file in a folder that exists"
+        elif suffixes and file.suffix.lower() not in suffixes:
+            expected = f"name ending in {', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        elif not os.access(file if file.exists() else file.parent, os.W_OK):
+            expected = "file that can be written"
+        if expected:
+            raise typer.BadParameter(f"expected a {expected}, found {file}")
         return file
 
     return check
 
 
-Env: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="ENV", help="A Gymnasium id, or module:factory; the module may be in this folder."
-    ),
-]
-Agents: TypeAlias = Annotated[
-    AgentLayout | None,
-    typer.Option(help="For parallel environments of PettingZoo: rows or Dicts by agent."),
-]
-EnvArg: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env-arg",
-        metavar="KEY=VALUE",
-        help="An argument of the environment: a Python literal, otherwise a string. "
-        "May be given several times.",
-    ),
-]
-NumEnvs: TypeAlias = Annotated[int, typer.Option(min=1, help="Number of environments.")]
-# The default of every command that makes a batch of environments.
-NUM_ENVS = 64
-NumWorkers: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Number of workers.",
-        show_default="one per usable core",
-    ),
-]
-Seed: TypeAlias = Annotated[
-    int | None,
-    typer.Option(min=0, help="Seed of all episodes.", show_default="fresh entropy"),
-]
-Backend: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help="What runs the environments. async: worker processes; sync: this process; "
-        "thread: threads of it; ray: actors of a Ray cluster."
-    ),
-]
-AutoresetMode: TypeAlias = Annotated[
-    Literal["NextStep", "SameStep"] | None,
-    typer.Option(metavar="MODE", help="NextStep or SameStep.", show_default="NextStep"),
-]
-StepTimeout: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        min=1e-3,
-        help="The longest time that a reset or step may take.",
-        show_default="no bound",
-    ),
-]
-StartMethod: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--start-method",
-        "--context",
-        metavar="METHOD",
-        help="How workers start: fork, spawn or forkserver.",
-        show_default="Python's own",
-    ),
-]
-Record: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        callback=check_file(*PICTURES),
-        help="Record a video to this file: .gif or .mp4.",
-    ),
-]
-Json: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--json",
-        metavar="FILE",
-        callback=check_file(or_standard_output=True),
-        help="Write the result as JSON; - prints it.",
-    ),
-]
-Traceback: TypeAlias = Annotated[
-    bool, typer.Option("--traceback", help="Show the whole traceback of an error.")
-]
-
-
-def parse_numbers(option: str, text: str, most: int) -> list[int]:
-    """Return the numbers of an option such as `0,2`; raise ValueError for anything else."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 0 or max(numbers) > most:
-        raise ValueError(
-            f"{option}: expected numbers with commas, from 0 to {most}; found {text!r}"
-        )
-    return numbers
-
-
-def parse_env_args(given: Sequence[str] | None) -> dict[str, Any]:
+def parse_env_args(texts: list[str] | None) -> dict[str, Any]:
     """Return the arguments of the environment.
 
     Example:
         >>> parse_env_args(["gravity=9.81", "size=(2, 3)", "name=moon"])
         {'gravity': 9.81, 'size': (2, 3), 'name': 'moon'}
     """
-    found: dict[str, Any] = {}
-    for one in given or ():
-        key, equals, text = one.partition("=")
+    arguments: dict[str, Any] = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
         if not equals or not key.isidentifier():
-            raise ValueError(f"--env-arg: expected KEY=VALUE, with a name as KEY, found {one!r}")
-        if key in found:
+            raise ValueError(f"--env-arg: expected KEY=VALUE, with a name as KEY, found {text!r}")
+        if key in arguments:
             raise ValueError(f"--env-arg: expected each KEY once, found {key!r} twice")
-        found[key] = text
+        arguments[key] = value
         # TypeError: a literal that cannot be evaluated, such as a dict with a list as a key.
         with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            found[key] = ast.literal_eval(text)
-    return found
+            arguments[key] = ast.literal_eval(value)
+    return arguments
+
+
+def option(help: str, default: str | None = None, *names: str, **rules: Any) -> Any:
+    """Describe an option; `default` is how its default is shown, if it is None."""
+    shown: Any = True if default is None else default
+    return typer.Option(*names, help=help, show_default=shown, **rules)
+
+
+_ENV = "A Gymnasium id, or module:factory; the module may be in this folder."
+_AGENTS = "For parallel environments of PettingZoo: rows or Dicts by agent."
+_ENV_ARG = "An argument: a Python literal, otherwise a string. May be given several times."
+_BACKEND = (
+    "What runs the environments. async: worker processes; sync: this process; thread: threads of "
+    "it; ray: actors of a Ray cluster."
+)
+_TIMEOUT = "The longest time that a reset or step may take."
+_START = "How workers start: fork, spawn or forkserver."
+_RECORD = "Record a video to this file: .gif or .mp4."
+Env: TypeAlias = Annotated[str, typer.Argument(metavar="ENV", help=_ENV)]
+Agents: TypeAlias = Annotated[AgentLayout | None, option(_AGENTS)]
+EnvArg: TypeAlias = Annotated[
+    list[str] | None, option(_ENV_ARG, None, "--env-arg", metavar="KEY=VALUE")
+]
+NumEnvs: TypeAlias = Annotated[int, option("Number of environments.", min=1)]
+NumWorkers: TypeAlias = Annotated[
+    int | None, option("Number of workers.", "one per usable core", min=1)
+]
+Seed: TypeAlias = Annotated[int | None, option("Seed of all episodes.", "fresh entropy", min=0)]
+Backend: TypeAlias = Annotated[str, option(_BACKEND)]
+AutoresetMode: TypeAlias = Annotated[
+    Literal["NextStep", "SameStep"] | None,
+    option("NextStep or SameStep.", "NextStep", metavar="MODE"),
+]
+StepTimeout: TypeAlias = Annotated[
+    float | None, option(_TIMEOUT, "no bound", metavar="SECONDS", min=1e-3)
+]
+StartMethod: TypeAlias = Annotated[
+    str | None, option(_START, "Python's own", "--start-method", "--context", metavar="METHOD")
+]
+Record: TypeAlias = Annotated[
+    Path | None, option(_RECORD, metavar="FILE", callback=check_file(*PICTURES))
+]
+Json: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "Write the result as JSON; - prints it.",
+        None,
+        "--json",
+        metavar="FILE",
+        callback=check_file(or_standard_output=True),
+    ),
+]
+Traceback: TypeAlias = Annotated[
+    bool, option("Show the whole traceback of an error.", None, "--traceback")
+]
+
+
+def parse_numbers(option: str, text: str, most: int) -> list[int]:
+    """Return the numbers of an option such as `0,2`; raise ValueError for anything else."""
+    with suppress(ValueError):
+        numbers = [int(part) for part in text.split(",")]
+        if min(numbers) >= 0 and max(numbers) <= most:
+            return numbers
+    raise ValueError(f"{option}: expected numbers with commas, from 0 to {most}; found {text!r}")
 
 
 def find_env(env: str, agents: AgentLayout | None = None, /, **arguments: Any) -> Factory:
@@ -173,12 +142,12 @@ def find_env(env: str, agents: AgentLayout | None = None, /, **arguments: Any) -
     try:
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         hint = ": --env-arg gives arguments"
         if "unexpected keyword argument 'render_mode'" in str(error):
             hint = ": pictures need a factory that takes a render_mode"
         raise ValueError(
-            f"env: expected a factory that takes ({given}), found {env}: {error}{hint}"
+            f"env: expected a factory that takes ({shown}), found {env}: {error}{hint}"
         ) from None
     except ValueError:  # a callable in C, without a signature
         pass
@@ -187,13 +156,12 @@ def find_env(env: str, agents: AgentLayout | None = None, /, **arguments: Any) -
 
 def vector_options(backend: str, **options: Any) -> dict[str, Any]:
     """Return the arguments of the vector env that were given; refuse those that it lacks."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if backend in ("ray", "thread"):
-        kind = RayVectorEnv if backend == "ray" else ThreadVectorEnv
-        for name in given:
-            if name not in inspect.signature(kind).parameters:
-                raise ValueError(f"{name}: expected --backend async, found {backend}")
-    return given
+    kind = {"ray": RayVectorEnv, "thread": ThreadVectorEnv}.get(backend)
+    arguments = {name: value for name, value in options.items() if value is not None}
+    for name in arguments:
+        if kind is not None and name not in inspect.signature(kind).parameters:
+            raise ValueError(f"{name}: expected --backend async, found {backend}")
+    return arguments
 
 
 def prepare(name: str | None) -> None:

@@ -6,26 +6,24 @@ import contextlib
 import math
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
-import typer
 
 from vecspaces.cli import options
 from vecspaces.cli.console import Show, make_facts, output, progress_bar
 from vecspaces.cli.errors import refuse
 from vecspaces.cli.interrupts import Work
+from vecspaces.cli.options import option
 from vecspaces.files import replacing
 from vecspaces.make import make_vec
 from vecspaces.sampling import MASK, sample_next
+from vecspaces.vector import VectorEnv
 from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
-
-if TYPE_CHECKING:
-    from vecspaces.vector import VectorEnv
-    from vecspaces.vector.options import Backend
 
 _STATS_KEY = "vecspaces rollout"  # "episode" may be in the environments' own infos
 _FRAMES = 300  # six seconds of CartPole
+_SHOWN = f"The environments to record, in the first {_FRAMES} steps."
 
 
 def rollout(
@@ -33,7 +31,7 @@ def rollout(
     env_arg: options.EnvArg = None,
     num_envs: options.NumEnvs = options.NUM_ENVS,
     steps: Annotated[
-        int, typer.Option(min=1, help="Environment steps, summed over the environments.")
+        int, option("Environment steps, summed over the environments.", min=1)
     ] = 100_000,
     backend: options.Backend = "async",
     num_workers: options.NumWorkers = None,
@@ -46,12 +44,7 @@ def rollout(
     record: options.Record = None,
     shown: Annotated[
         str | None,
-        typer.Option(
-            "--envs",
-            metavar="0,1,2,3",
-            help=f"The environments to record, in the first {_FRAMES} steps.",
-            show_default="the first four",
-        ),
+        option(_SHOWN, "the first four", "--envs", metavar="0,1,2,3"),
     ] = None,
     traceback: options.Traceback = False,
 ) -> None:
@@ -69,23 +62,11 @@ def rollout(
     if record is not None:
         env_kwargs["render_mode"] = "rgb_array"
     options.find_env(env, agents, **env_kwargs)
-    envs: VectorEnv[Any, Any, Any] = make_vec(
-        env,
-        num_envs,
-        backend=cast("Backend", backend),
-        vector_kwargs=vector_kwargs,
-        env_kwargs=env_kwargs,
-        agents=agents,
-    )
-    settings = {
-        "env": env,
-        "backend": backend,
-        "num_envs": envs.num_envs,
-        "num_workers": getattr(envs, "num_workers", None) or 0,
-        "seed": seed,
-    }
-    played = _Played(agents == "rows")
-    written = ""
+    arguments: Any = {"env_kwargs": env_kwargs, "vector_kwargs": vector_kwargs, "agents": agents}
+    make: Any = make_vec  # of any backend
+    envs: VectorEnv[Any, Any, Any] = make(env, num_envs, backend=backend, **arguments)
+    num_workers = getattr(envs, "num_workers", None) or 0
+    played, written = _Played(agents == "rows"), ""
     with contextlib.ExitStack() as stack:
         file = None if record is None else stack.enter_context(replacing(record))
         with Work() as work, envs, progress_bar(steps) as show:
@@ -97,12 +78,15 @@ def rollout(
                 with RecordVideo(envs, file, env_ids=env_ids, length=_FRAMES) as recorded:
                     played.step(recorded, steps, seed, show)
                 written = f"{recorded.frames_written} frames in {record}"
-    console = output(json_file)
-    facts = [*played.numbers().items(), ("workers", f"{settings['num_workers']} ({backend})")]
+    console, numbers = output(json_file), played.numbers()
+    facts = [*numbers.items(), ("workers", f"{num_workers} ({backend})")]
     console.print(make_facts(f"{envs.num_envs} × {env}", facts))
     if written:
         console.print(written, markup=False, soft_wrap=True)
-    work.conclude(console, json_file, {**settings, **played.numbers()})
+    named = {"env": env, "backend": backend, "num_envs": envs.num_envs}
+    work.conclude(
+        console, json_file, {**named, "num_workers": num_workers, "seed": seed, **numbers}
+    )
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vecspaces.checks import show_value
 from vecspaces.evaluation import Evaluation
 from vecspaces.interop import native_space, require_extra
 from vecspaces.sampling import MASK
@@ -75,7 +76,18 @@ def as_policy(model: Any, statistics: Any, num_rows: int) -> Callable[..., Any]:
 
 
 def _choose(model: Any, normalize: Any, observations: Any, **masks: Any) -> Any:
-    return model.predict(normalize(observations), deterministic=True, **masks)[0]
+    return _predict(model, normalize, observations, **masks)[0]
+
+
+def _predict(model: Any, normalize: Any, observations: Any, *args: Any, **named: Any) -> Any:
+    """Return actions and states; models raise errors of any type for other observations."""
+    try:
+        return model.predict(normalize(observations), *args, deterministic=True, **named)
+    except Exception as error:
+        raise ValueError(
+            f"--sb3: the model was trained with observations of {model.observation_space}, and "
+            f"cannot take {show_value(observations)} ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _choose_masked(model: Any, normalize: Any, observations: Any, infos: Any) -> Any:
@@ -105,9 +117,9 @@ class _Memory:
         space, count, actions = native_space(model.observation_space), len(self.begins), []
         for first in range(0, count, self.num_rows):
             rows = np.minimum(np.arange(first, first + self.num_rows), count - 1)
-            part = normalize(pick(space, observations, rows))
+            part = pick(space, observations, rows)
             state, begins = self.states.get(first), self.begins[rows]
-            chosen, self.states[first] = model.predict(part, state, begins, deterministic=True)
+            chosen, self.states[first] = _predict(model, normalize, part, state, begins)
             actions.append(chosen)
         self.begins[:] = False
         return np.concatenate(actions)[:count]
@@ -119,11 +131,10 @@ def doubt(model: Any, result: Evaluation) -> str:
     if not returns:
         return ""
     mean = float(np.mean(returns))
-    least = mean - max(float(np.std(returns)), result.std_return, 0.1 * abs(mean))
-    if not result.mean_return < least:
+    if not result.mean_return < mean - max(np.std(returns), result.std_return, 0.1 * abs(mean)):
         return ""
     return (
-        f"the mean return of the last {len(returns)} episodes of training was {mean:,.2f}: what "
-        "differs is the environment, its arguments, wrappers around it, or the statistics of "
-        "VecNormalize (--vecnormalize)"
+        f"vecspaces: warning: the mean return of the last {len(returns)} episodes of training was "
+        f"{mean:,.2f}: what differs is the environment, its arguments, wrappers around it, or the "
+        "statistics of VecNormalize (--vecnormalize)"
     )
