@@ -148,7 +148,7 @@ def test_close_names_environments_whose_threads_never_return(gate: Gate) -> None
     envs.step_async([0, 0, HANG])
     wait_until_running(envs, 2)
     with within(5.0), pytest.warns(RuntimeWarning, match="environments 1, 2 did not close"):
-        envs.close(timeout=0.1)
+        envs.close(timeout=1.0)
     assert ("close", 0) in gate.events and ("close", 2) not in gate.events
     gate.opens.set()
     assert settled(lambda: ("close", 2) in gate.events, True)
