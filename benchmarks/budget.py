@@ -28,8 +28,8 @@ from benchmarks.environments import find_environment
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.channel import Poller, WorkerEnd
-from vecspaces.vector.engine.wait import Wait
-from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.engine.waits import Waits
+from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.single_envs import SlotWriter
 
 WORKERS = 2
@@ -73,10 +73,10 @@ class Line(NamedTuple):
 
 
 RECORDED = [
-    (ProcessBackend, "submit"),
-    (Wait, "run"),
+    (ProcessBackend, "issue"),
+    (Waits, "for_command"),
     (Poller, "wait"),
-    (EnvGroup, "step"),
+    (Group, "step"),
     (SlotWriter, "write"),
     (WorkerEnd, "receive"),
     (WorkerEnd, "send"),
@@ -122,8 +122,8 @@ def budget(name: str, num_envs: int, steps: int) -> list[Line]:
         workers = envs.call(read_spans, env_ids=rows)
         copies = [envs.step(actions[0])[i] for i in range(4)]
 
-    submits = last(caller, ProcessBackend, "submit", steps)
-    waits = last(caller, Wait, "run", steps)
+    submits = last(caller, ProcessBackend, "issue", steps)
+    waits = last(caller, Waits, "for_command", steps)
     polls = [span for span in caller if span.name == "Poller.wait"]
     polled = [
         sum(poll.ended - poll.began for poll in polls if began <= poll.began <= ended)
@@ -132,7 +132,7 @@ def budget(name: str, num_envs: int, steps: int) -> list[Line]:
 
     wake, loop, write, reply, replied = [], [], [], [], [0] * steps
     for spans in workers:
-        groups = last(spans, EnvGroup, "step", steps)
+        groups = last(spans, Group, "step", steps)
         writes = last(spans, SlotWriter, "write", steps)
         sends = last(spans, WorkerEnd, "send", steps)
         received_at = [span.ended for span in spans if span.name == "WorkerEnd.receive"]

@@ -207,6 +207,6 @@ class Calls:
             if op is Op.CALL:
                 by_row.update(payload)
             elif op is Op.STATS and payload is not None:
-                rows = self._backend.slices[worker]
-                self._backend.buffers.load_counters(worker, rows.start, rows.stop, payload)
+                backend = self._backend
+                backend.buffers.load_counters(worker, backend.slices[worker], payload)
         return tuple(by_row[row] for row in self._called) if op is Op.CALL else ()

@@ -28,6 +28,9 @@ class Group:
     def __init__(self, clock: Clock, seconds: dict[int, float], width: int = 1) -> None:
         self.clock, self.seconds, self.width = clock, seconds, width
 
+    def divide(self, payload: Any) -> Any:
+        return [(self, payload)]
+
     def begin(self, rows: list[int], starts: Any, broken: Any) -> Written:
         assert not starts and not broken
         return Written(rows, [])

@@ -47,11 +47,15 @@ def summarised(environments: Any, worker: Any) -> Stats:
 class Counted:
     """Timings, whose counters are read as statistics."""
 
-    def __init__(self, count: int, widths: list[int] | None = None, mode: bool = True) -> None:
+    def __init__(self, count: int, mode: bool = True) -> None:
         self.environments = np.zeros((count, *ENV_SHAPE), np.int64)
         self.worker = np.zeros((1, *WORKER_SHAPE), np.int64)
-        arrays = np.arange(count), np.array(widths or [1] * count)
-        self.timings = Timings(self.environments, self.worker[0], mode, *arrays)
+        self.timings = self.of(range(count), resets_are_steps=mode)
+
+    def of(self, rows: range, **options: bool) -> Timings:
+        """Timings of some rows."""
+        options = {"resets_are_steps": True, **options}
+        return Timings(self.environments, self.worker[0], rows, **options)
 
     def stats(self) -> Stats:
         self.timings.flush()
@@ -112,11 +116,20 @@ def test_a_pass_that_failed_counts_for_nothing(clock: Clock, is_abandoned: bool)
 
 
 def test_the_rows_of_a_vector_env_share_its_time(clock: Clock) -> None:
-    counted = Counted(4, widths=[1, 3, 1, 1])
-    run(counted, clock, {0: 1_000_000, 1: 6_000_000})
+    counted = Counted(4)
+    counted.timings = counted.of(range(1))
+    vector = counted.of(range(1, 4), together=True, is_first=False)
+    run(counted, clock, {0: 1_000_000})
+    note = vector.start()
+    clock.now += 6_000_000
+    note(clock.now)
+    vector.finish(range(1, 4))
+    clock.now += 3_000_000
+    vector.flush()
     stats = counted.stats()
     assert stats.steps.tolist() == [1, 1, 1, 1]
     assert stats.step_mean == pytest.approx([1e-3, 6e-3, 6e-3, 6e-3])
+    assert counted.worker[0].tolist() == [7_000_000, 10_000_000]
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])

@@ -16,7 +16,8 @@ from vecspaces.vector.exchange.messages import Op, Reply, Restart, Written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import CallerClock
 from vecspaces.vector.group.building import GroupDescription
-from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups
 
 #: Makes the plan of the shared rows from the groups' descriptions of their environments.
 Planner = Callable[[Sequence[GroupDescription]], BufferPlan]
@@ -165,14 +166,14 @@ class Backend(Protocol):
 
 
 def pack_result(
-    payload: Any, result: Any, dumps: Callable[[Any], bytes], group: EnvGroup, op: Op
+    payload: Any, result: Any, dumps: Callable[[Any], bytes], group: Group | Groups, op: Op
 ) -> bytes:
     """Pack the reply to a command; an error names whose part of `result` cannot be pickled."""
     try:
         return dumps(payload)
     except Exception as error:
         found = _find_unpicklable(result, op.verb)
-        raise found or Failure.of(error, range(group.low, group.high), op.verb) from None
+        raise found or Failure.of(error, group.rows, op.verb) from None
 
 
 def _find_unpicklable(result: Any, command: str) -> Failure | None:

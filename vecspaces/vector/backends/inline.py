@@ -11,7 +11,8 @@ from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.messages import Op, Reply, Restart, Written, make_reply
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
-from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups, build_group
 
 _DONE, _STEP_ROWS = Op.DONE, Op.STEP_ROWS
 
@@ -33,12 +34,12 @@ class InlineBackend(Backend):
         self._validate = validate
         self._replies: list[Reply] = []
         self._is_executing = False
-        self.group: EnvGroup | None = None
+        self.group: Group | Groups | None = None
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Build every environment here; the time cannot be bounded."""
         try:
-            group = EnvGroup(self._env_fns, self._mode, 0, validate=self._validate)
+            group = build_group(self._env_fns, self._mode, 0, validate=self._validate)
         except Failure as failure:
             failure.raise_interrupt()
             failure.throw()

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 
 from vecspaces.vector.exchange.messages import StepRows, Written
-from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups
 
 # A report takes worker and caller about 100 us together, so results of cheap environments are sent
 # together; those of slower ones only if the caller waits for several rows at once.
@@ -18,7 +19,7 @@ _LEAST_PACE = 1e-7  # a clock may be constant for some time
 class RowStream:
     """The steps of single rows of a bound group."""
 
-    def __init__(self, group: EnvGroup) -> None:
+    def __init__(self, group: Group | Groups) -> None:
         self._group = group
         # The seconds of a recent step of one environment, at least half of the longest.
         self._pace = _LONGEST_PART_SECONDS
@@ -28,19 +29,22 @@ class RowStream:
 
         The caller waits for `share` rows of this worker, if all workers are as fast.
         """
-        begun = self._group.begin(payload.rows, payload.starts, payload.broken)
+        for group, part in self._group.divide(payload):
+            yield from self._step(group, slot, part)
+
+    def _step(self, group: Group, slot: int, payload: StepRows) -> Iterator[Written]:
+        begun = group.begin(payload.rows, payload.starts, payload.broken)
         if begun.failures:
             yield begun._replace(rows=[])
-        parts, at = self._group.whole(begun.rows), 0
+        parts, at = group.whole(begun.rows), 0
         while at < len(parts):
             longest = min(payload.share, _LONGEST_PART_SECONDS / self._pace)
             most = max(1, longest, _PART_SECONDS / self._pace)
             left = len(parts) - at
             count = math.ceil(left / max(1, round(left / most)))  # so that no small rest is left
             together = parts[at : at + count]
-            chosen = [row for part in together for row in part]
             began = time.perf_counter()
-            written = self._group.step(slot, chosen)
+            written = group.step(slot, [row for rows in together for row in rows])
             took = time.perf_counter() - began
             self._pace = max(took / len(together), self._pace / 2, _LEAST_PACE)
             at += count

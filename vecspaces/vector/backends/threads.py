@@ -3,7 +3,7 @@
 ::
 
     caller                                     thread (one of many, in the same process)
-    ThreadBackend ── queue of commands ──────▶ Worker ── EnvGroup
+    ThreadBackend ── queue of commands ──────▶ Worker ── Group | Groups
         │       ◀── one Inbox for all ──────────   │
      Buffers ◀───── copies of rows ──────────── Buffers (of all threads)
 
@@ -36,7 +36,8 @@ from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.messages import Op, Reply, Restart, Written, make_reply
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
-from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups, build_group
 
 # The longest time until idle threads have ended.
 _END_SECONDS = 0.3
@@ -223,12 +224,12 @@ class Worker:
                 group.flush_timings()  # a thread that replaces this one continues the counts
             self.failure = group.close()
         except BaseException as error:  # environments may raise any exception
-            self.failure = Failure.of(error, range(group.low, group.high), "close")
+            self.failure = Failure.of(error, group.rows, "close")
 
-    def _build(self) -> EnvGroup | None:
+    def _build(self) -> Group | Groups | None:
         setup = self._setup
         try:
-            group = EnvGroup(
+            group = build_group(
                 setup.env_fns(),
                 setup.autoreset_mode,
                 setup.first,
@@ -241,12 +242,14 @@ class Worker:
         self._reply(Op.BUILT, payload=group.describe())
         return group
 
-    def _bind(self, group: EnvGroup, buffers: Buffers, low: int, restart: Restart | None) -> None:
+    def _bind(
+        self, group: Group | Groups, buffers: Buffers, low: int, restart: Restart | None
+    ) -> None:
         group.bind(buffers, low, self.index, restart)
         self._stream = RowStream(group)
         self.buffers = buffers
 
-    def _execute(self, group: EnvGroup, op: Op, slot: int, number: int, payload: Any) -> None:
+    def _execute(self, group: Group | Groups, op: Op, slot: int, number: int, payload: Any) -> None:
         """Execute a command, and reply."""
         try:
             if op is Op.BIND:
@@ -269,7 +272,7 @@ class Worker:
                 self._reply(_DONE, slot, number, result)
         except BaseException as error:
             verb = "build" if op is Op.BIND else op.verb
-            failure = Failure.of(error, range(group.low, group.high), verb)
+            failure = Failure.of(error, group.rows, verb)
             self._reply(Op.FAILED, slot, number, failure)
 
 

@@ -23,7 +23,8 @@ from vecspaces.interop import pack_registrations, unpack_registrations
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.group.building import GroupDescription
-from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups, build_group
 
 T = TypeVar("T")
 
@@ -92,13 +93,13 @@ class WorkerSetup:
         """The setup of the worker that replaces this one, with other random generators."""
         return replace(self, entropy=(*self.entropy[:-1], self.entropy[-1] + 1))
 
-    def build(self, note_building: Callable[..., None] | None = None) -> EnvGroup:
+    def build(self, note_building: Callable[..., None] | None = None) -> Group | Groups:
         """Set up this process as a worker, and build its environments."""
         (self.surroundings or Surroundings.here(self.threads)).adopt()
         _limit_threads(self.threads)
         _seed_globals(self.entropy)
         unpack_registrations(self.registrations)
-        return EnvGroup(
+        return build_group(
             self.env_fns(),
             self.autoreset_mode,
             self.first,

@@ -216,13 +216,8 @@ class Engine:
             replies.drop()
         payloads: dict[int, Any] = {}
         for worker, chosen in self.supervisor.of_rows(rows).items():
-            payloads[worker] = ResetRows(
-                chosen,
-                [plan.seeds[row] for row in chosen],
-                [plan.options[row] for row in chosen],
-                plan.keep_options,
-                table.needs_building(chosen),
-            )
+            starts = {row: (plan.seeds[row], plan.options[row]) for row in chosen}
+            payloads[worker] = ResetRows(starts, plan.keep_options, table.needs_building(chosen))
         for row in rows:
             table.note_start(row, plan.seeds[row], plan.options[row] if plan.keep_options else None)
         ticket = self._ticket(_RESET, "reset", name, payloads, rows)

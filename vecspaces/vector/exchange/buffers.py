@@ -202,16 +202,17 @@ class Buffers:
         for name in vars(self).keys() - {"plan", "arena"}:
             vars(self).pop(name, None)  # can be repeated after an interrupt
 
-    def export_counters(self, worker: int, low: int, high: int) -> Any:
+    def export_counters(self, worker: int, rows: range) -> Any:
         """Copy the counters of a worker and of its rows; None if they are in shared memory."""
         if self.counters is None or self.arena.handle is not None:
             return None
-        return [self.counters[0][low:high].copy(), self.counters[1][worker].copy()]
+        environments, workers = self.counters
+        return [environments[rows.start : rows.stop].copy(), workers[worker].copy()]
 
-    def load_counters(self, worker: int, low: int, high: int, counters: Any) -> None:
+    def load_counters(self, worker: int, rows: range, counters: Any) -> None:
         """Store the counters that `export_counters` copied in another process."""
         if self.counters is not None:
-            self.counters[0][low:high], self.counters[1][worker] = counters
+            self.counters[0][rows.start : rows.stop], self.counters[1][worker] = counters
 
     def take_spilled(self, slot: int, low: int, high: int) -> Any:
         """Take the values of some rows that did not fit into the arena; None if there are none."""

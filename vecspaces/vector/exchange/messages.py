@@ -69,7 +69,7 @@ class Written(NamedTuple):
     """The rows that a reset or a step of a group wrote, in the slot of the command."""
 
     rows: Sequence[int]
-    infos: Sequence[Part]  # of one member of the group after the other
+    infos: Sequence[Part]  # of one group of the process after the other
     # Rows of `STEP_ROWS` that failed and are not among `rows`, each with its `Failure`.
     failures: Sequence[tuple[Sequence[int], Any]] = ()
 
@@ -87,10 +87,8 @@ class Restart(NamedTuple):
 class ResetRows(NamedTuple):
     """The arguments of `RESET`."""
 
-    rows: Sequence[int]
-    seeds: Sequence[int | None]
-    options: Sequence[Mapping[str, Any] | None]
-    keep_options: bool  # for autoresets
+    starts: Starts
+    keep_options: bool  # whether autoresets get the options too
     broken: Sequence[int]  # rows whose environments are built again first
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-RowIndices = npt.NDArray[np.intp] | list[int]
+RowIndices = npt.NDArray[np.intp] | Sequence[int]
 Times = npt.NDArray[np.int64]
 
 _STEPS, _RESETS = 0, 1
@@ -29,22 +29,25 @@ class Timings:
     """Gathers clock readings, and counts many of them at once.
 
     `environments` (of shape `(num_envs, *ENV_SHAPE)`) and `worker` are shared with the caller.
-    `resets_are_steps` says whether the step that resets does nothing else (NEXT_STEP). `starts` are
-    the rows of a whole pass (only the first of each vector env), and `widths` the number of rows
-    that are stepped together from each on.
+    `resets_are_steps`: whether the step that resets does nothing else (NEXT_STEP). `together`:
+    whether the rows are one vector env, which is timed as a whole. `is_first`: whether the time
+    since the first command is counted, which groups of one process share.
     """
 
     def __init__(
         self,
         environments: Times,
         worker: Times,
+        rows: range,
+        *,
         resets_are_steps: bool,
-        starts: npt.NDArray[np.intp],
-        widths: npt.NDArray[np.intp],
+        together: bool = False,
+        is_first: bool = True,
     ) -> None:
-        self._counters, self._worker = environments, worker
+        self._counters, self._worker = environments, worker if is_first else worker[:1]
         self._resets_are_steps = resets_are_steps
-        self._rows, self._widths = starts, widths
+        self._others = rows[1:] if together else rows[:0]
+        self._timed = np.array(rows[:1] if together else rows)
         self._began: int | None = None
         # Clock readings: one at the beginning of a pass, and one after each of its environments.
         self._stamps: list[int] = []
@@ -72,7 +75,7 @@ class Timings:
 
     def finish(self, rows: RowIndices | None) -> None:
         """End the pass; `rows` were its environments, in order, None: all of them."""
-        self._passes.append(self._rows if rows is None else rows)
+        self._passes.append(self._timed if rows is None or self._others else rows)
         self._is_open = False
         if len(self._stamps) > _FLUSH:
             self.flush()
@@ -108,7 +111,7 @@ class Timings:
         """Add steps, the resets in them, and the time for which the worker was busy."""
         assert self._began is not None
         now = perf_counter_ns()
-        self._worker += busy, now - self._began
+        self._worker += (busy, now - self._began)[: len(self._worker)]
         self._began = now
         reset_rows, nanoseconds, positions = np.array(resets, dtype=np.int64).reshape(-1, 3).T
         took[positions] = np.maximum(took[positions] - nanoseconds, 0)
@@ -116,12 +119,10 @@ class Timings:
         is_step = np.ones(len(rows), dtype=np.bool_)
         is_step[positions] = not self._resets_are_steps
         rows, took = rows[is_step], took[is_step]
-        widths = self._widths[rows]
-        if len(rows) and widths.max() > 1:  # a step of a vector env is one of each of its rows
-            firsts = np.cumsum(widths) - widths
-            within = np.arange(widths.sum()) - np.repeat(firsts, widths)
-            rows, took = np.repeat(rows, widths) + within, np.repeat(took, widths)
         self._count(_STEPS, rows, took)
+        if self._others:  # a step of a vector env is a step of each of its rows
+            first = self._others.start - 1
+            self._counters[first + 1 : self._others.stop] = self._counters[first]
 
     def _count(self, kind: int, rows: npt.NDArray[Any], took: Times) -> None:
         if len(rows):

@@ -70,10 +70,13 @@ class Built:
 
 
 class Builder:
-    """Checks what factories return; vector envs must be in the mode `mode`."""
+    """Calls factories, and checks what they return; vector envs must be in the mode `mode`.
 
-    def __init__(self, mode: AutoresetMode) -> None:
-        self._mode = mode
+    `validate`: whether groups check the results of resets and steps.
+    """
+
+    def __init__(self, mode: AutoresetMode, validate: bool = False) -> None:
+        self.mode, self.validate = mode, validate
         # The last space of each name, and what it was converted to: environments one after the
         # other with equal spaces share one object.
         self._last: dict[str, tuple[Any, Space[Any]]] = {}
@@ -102,10 +105,10 @@ class Builder:
     def _build_vector(self, env: Any, number: int) -> Built:
         _check_attributes(env, number, _REQUIRED_OF_VECTORS)
         mode = mode_of(env)
-        if mode is not self._mode:
+        if mode is not self.mode:
             raise ValueError(
                 f"the env_fn returned {env!r} in autoreset mode {mode.name}, which cannot join a "
-                f"vector env in mode {self._mode.name}: use the same autoreset_mode for both"
+                f"vector env in mode {self.mode.name}: use the same autoreset_mode for both"
             )
         names = ("observation_space", "action_space")
         itself = env.unwrapped is env  # a wrapper may have other spaces

@@ -87,6 +87,10 @@ class Groups:
         self.rows = range(sum(len(group.rows) for group in groups))
         self._running = groups[0]
 
+    def __getstate__(self) -> dict[str, Any]:
+        self.flush_timings()  # before the memory is copied, which the groups share
+        return vars(self)
+
     @property
     def envs(self) -> list[Any]:
         """The results of the factories, in order."""

@@ -17,7 +17,7 @@ from vecspaces.vector.agents import end_agents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import InfosByRow, Part, snapshot
-from vecspaces.vector.exchange.messages import Restart, Starts
+from vecspaces.vector.exchange.messages import Starts
 from vecspaces.vector.group.attributes import Call, call_env, set_attribute
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import (
@@ -28,7 +28,7 @@ from vecspaces.vector.group.form import (
     unpack_reset,
     wrong_form,
 )
-from vecspaces.vector.group.members import Failures, Member, Note, Views, reset_arguments
+from vecspaces.vector.group.group import Failures, Group, Note, reset_arguments
 from vecspaces.vector.group.slot_writer import SlotWriter
 from vecspaces.vector.group.validation import Validated
 
@@ -38,80 +38,65 @@ _NEXT_STEP, _SAME_STEP = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
 EnvStep = tuple[Any, Any, Any, Any, Any]
 
 
-class SingleEnvs(Member):
+class SingleEnvs(Group):
     """A run of single environments, and their rows."""
 
-    _OF_VIEWS = (*Member._OF_VIEWS, "_slots", "_take_actions", "_begin_position")
+    _is_vector = False
+    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_take_actions", "_begin_position")
 
-    def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
-        super().__init__(built, mode, validate)
-        # The objects that reset and step each environment in an episode, and the objects that take
-        # the next step.
-        self._envs: list[Any] = []
-        self._steppers: list[Any] = []
-        # The options for autoresets of a row.
-        self._options: dict[int, Mapping[str, Any]] = {}
-        # The seeds of rows whose worker was replaced, until an episode begins.
-        self._seeds: dict[int, int | None] = {}
-        # The ends of episodes in the step that runs: row, terminated, truncated.
-        self._ended: list[tuple[int, bool, bool]] = []
-
-    def bind(self, views: Views, restart: Restart) -> None:
-        """Begin again with these rows."""
-        self.view(views)
-        self._envs = [self._stepper_of(number) for number in range(len(self.built))]
-        self._steppers = list(self._envs)
-        # Begin episodes without arguments; made once, because an end then stores one.
-        self._starts = [_Start(self, row) for row in self.rows]
-        starts = {row: restart.starts[row] for row in self.rows if row in restart.starts}
-        self._seeds = {row: seed for row, (seed, _) in starts.items()}
-        self._options = {row: kept for row, (_, kept) in starts.items() if kept is not None}
-        for row in starts:
-            start = _Lost(self, row)
-            self._steppers[row - self.rows.start] = start
-
-    def view(self, views: Views) -> None:
-        """Attach to the memory that is used from now on."""
-        super().view(views)
-        buffers = views.buffers
+    def view(self) -> None:
+        """Make views of the group's rows, also for a copy of the group."""
+        super().view()
+        buffers, rows = self._buffers, self.rows
         # Bound once for each slot, so that a step needs no further look-up.
         infos: list[Any] = self._info_writers or [None] * buffers.plan.slots
-        self._slots = [
-            SlotWriter(buffers, slot, self.rows, info_writer)
-            for slot, info_writer in enumerate(infos)
-        ]
-        self._take_actions = buffers.actions.reader(self.rows.start, self.rows.stop)
-        self._begin_position = partial(buffers.positions.begin, views.worker)
+        self._slots = [SlotWriter(buffers, slot, rows, writer) for slot, writer in enumerate(infos)]
+        self._take_actions = buffers.actions.reader(rows.start, rows.stop)
+        self._begin_position = partial(buffers.positions.begin, self._worker)
 
-    def whole(self, rows: Sequence[int]) -> list[list[int]]:
-        """Each row steps by itself."""
-        return [[row] for row in rows]
+    def begin_anew(self, starts: Starts) -> None:
+        """Drop the state of all episodes; the next step of `starts` reports a lost one."""
+        # The objects that reset and step each environment in an episode, and the objects that take
+        # the next step.
+        self._envs: list[Any] = [self._stepper_of(place) for place in range(len(self.built))]
+        self._steppers: list[Any] = list(self._envs)
+        # Begin episodes without arguments; made once, because an end then stores one.
+        self._starts = [_Start(self, row) for row in self.rows]
+        # The seeds of rows whose worker was replaced, until an episode begins.
+        self._seeds = {row: seed for row, (seed, _) in starts.items()}
+        # The options for autoresets of a row.
+        self._options: dict[int, Mapping[str, Any]] = {}
+        # The ends of episodes in the step that runs: row, terminated, truncated.
+        self._ended: list[tuple[int, bool, bool]] = []
+        for row, (_, options) in starts.items():
+            if options is not None:
+                self._options[row] = options
+            self._steppers[row - self.rows.start] = _Lost(self, row)
 
-    def replace(self, number: int, built: Built) -> None:
+    def replace(self, place: int, built: Built) -> None:
         """Replace an environment."""
-        self.built[number] = built
-        self._envs[number] = self._steppers[number] = self._stepper_of(number)
-        self.view(self._views)
+        self.built[place] = built
+        self._envs[place] = self._steppers[place] = self._stepper_of(place)
 
-    def _stepper_of(self, number: int) -> Any:
+    def _stepper_of(self, place: int) -> Any:
         """Return the object that resets an environment, and steps it with actions from its row."""
-        built = self.built[number]
+        built = self.built[place]
         env, translate = built.env, built.translate
         if translate is not None:
             env = _ActionTranslator(env, translate)
-        if not self._validate or built.env is None:
+        if not self._builder.validate or built.env is None:
             return env
-        declared = self._views.buffers.plan.info_spaces
-        return Validated(env, built, self.rows[number : number + 1], declared)
+        declared = self._buffers.plan.info_spaces
+        return Validated(env, built, self.rows[place : place + 1], declared)
 
     # ------------------------------------------------------------------ episodes
 
-    def reset(self, slot: int, starts: Starts, keep_options: bool) -> Part:
+    def reset_rows(self, slot: int, starts: Starts, keep_options: bool) -> Part:
         """Begin episodes in some rows."""
         infos = InfosByRow()
         writer, rows = self._slots[slot], sorted(starts)
         for row in rows:
-            self._views.progress[0] = row
+            self._progress[0] = row
             seed, options = starts[row]
             arguments = reset_arguments(self._seeds.get(row) if seed is None else seed, options)
             try:
@@ -147,7 +132,7 @@ class SingleEnvs(Member):
         except InvalidResult as error:
             raise failed(error, (row,), command) from None
 
-    def begin(self, starts: Starts) -> None:
+    def begin_rows(self, starts: Starts) -> None:
         """Let the next step of some rows begin an episode; autoresets then get no options."""
         for row, (seed, options) in starts.items():
             self._options.pop(row, None)
@@ -158,7 +143,7 @@ class SingleEnvs(Member):
         self, row: int, arguments: Mapping[str, Any], command: str = "step"
     ) -> tuple[Any, dict[str, Any]]:
         """Reset one environment inside a step; `stats()` counts it as a reset."""
-        timings = self._views.timings
+        timings = self._timings
         if timings is None:
             return self.reset_env(row, command, arguments)
         began = perf_counter_ns()
@@ -181,7 +166,7 @@ class SingleEnvs(Member):
             self._steppers[number] = start
         elif self._mode is _SAME_STEP:
             # Copied before the reset, because environments reuse what they return.
-            finals = self._views.buffers.finals
+            finals = self._buffers.finals
             assert finals is not None
             finals.write(row, observation)
             final = snapshot(as_info(info))
@@ -191,21 +176,17 @@ class SingleEnvs(Member):
 
     # ------------------------------------------------------------------ step
 
-    def step(
-        self,
-        slot: int,
-        rows: Sequence[int] | None,
-        note: Note | None,
-        failures: Failures | None = None,
+    def step_rows(
+        self, slot: int, rows: Sequence[int] | None, note: Note | None, failures: Failures
     ) -> Part:
         """Step all environments, or those of some rows."""
-        progress = self._views.progress
+        progress = self._progress
         pairs: Iterator[Any]
         if rows is None:
             pairs = zip(self.rows, self._steppers, self._take_actions())  # noqa: B905
         else:
             steppers, low = self._steppers, self.rows.start
-            actions = map(self._views.buffers.actions.item, rows)
+            actions = map(self._buffers.actions.item, rows)
             pairs = zip(rows, [steppers[row - low] for row in rows], list(actions))  # noqa: B905
         if note is not None:
             pairs = _noting(pairs, note)
@@ -243,11 +224,11 @@ class SingleEnvs(Member):
                 row = -1  # an error of a writer names its row
                 return self._slots[slot].write(rows, observations, rewards, ended, infos)
             except BaseException as error:
-                if not is_own(error, failures is not None):
+                if not is_own(error, rows is not None):
                     raise
                 concerned = (row,) if row >= 0 else rows or self.rows
                 failure = failed(error, concerned, "step")
-                if rows is None or failures is None:
+                if rows is None:
                     raise failure from None
                 gone = set(failure.env_ids).intersection(rows) or set(rows)
                 failures.append((sorted(gone), failure))
@@ -289,18 +270,18 @@ class SingleEnvs(Member):
 
     # ------------------------------------------------------------------ calls
 
-    def call(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
+    def call_rows(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
         """Call a method of some environments."""
         return {row: self._reach(row, "call", call_env, call) for row in rows}
 
-    def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
+    def set_rows(self, name: str, values: Mapping[int, Any]) -> None:
         """Set an attribute of some environments."""
         for row, value in values.items():
             self._reach(row, "set_attr", set_attribute, name, value)
 
     def _reach(self, row: int, command: str, do: Callable[..., Any], *args: Any) -> Any:
         """Call a function with an environment, which is reset first if its episode was lost."""
-        self._views.progress[0] = row
+        self._progress[0] = row
         try:
             stepper = self._steppers[row - self.rows.start]
             if isinstance(stepper, _Lost):

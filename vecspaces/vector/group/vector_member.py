@@ -18,30 +18,18 @@ from vecspaces.vector.agents import first_rows
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import Column, Columns, columns_of, gather, snapshot, split
-from vecspaces.vector.exchange.messages import Restart, Starts
+from vecspaces.vector.exchange.messages import Starts
 from vecspaces.vector.group.attributes import Call, get_attribute
 from vecspaces.vector.group.building import Built, holds_envs, reaches_each
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
-from vecspaces.vector.group.members import Failures, Member, Note, Views, reset_arguments
+from vecspaces.vector.group.group import Failures, Group, Note, reset_arguments
 from vecspaces.vector.group.validation import ValidatedVector
 
 
-class VectorMember(Member):
+class VectorMember(Group):
     """A vector env of vecspaces or Gymnasium, and its rows; it performs its own autoresets."""
 
-    def __init__(self, built: Built, mode: AutoresetMode, validate: bool) -> None:
-        super().__init__([built], mode, validate)
-        # The slot with its last observations, and a copy of them if the slot does not have all.
-        self._slot = 0
-        self._latest: Any = None
-        # Rows whose worker was replaced, until they begin an episode, or until a step has reported
-        # their loss. `_first` is the result of the reset after it, until a step has returned it.
-        self._lost: Starts = {}
-        self._first: tuple[Any, Columns] | None = None
-        # Seeds and options, if the next step must begin an episode in all rows.
-        self._starts: Starts = {}
-        # The layout of observations that are encoded alone; made when first needed.
-        self._layout: Layout | None = None
+    _is_vector = True
 
     @property
     def _env(self) -> Any:
@@ -51,45 +39,46 @@ class VectorMember(Member):
     def _at(self) -> slice:
         return slice(self.rows.start, self.rows.stop)
 
-    def bind(self, views: Views, restart: Restart) -> None:
-        """Begin again with these rows."""
-        self._lost = {row: restart.starts[row] for row in self.rows if row in restart.starts}
-        self._first = self._latest = None
-        self._starts = {}
-        self.view(views)
+    def begin_anew(self, starts: Starts) -> None:
+        """Drop the state of all episodes; the next step of `starts` reports a lost one."""
+        # The slot with its last observations, and a copy of them if the slot does not have all.
+        self._slot = 0
+        self._latest: Any = None
+        # Rows whose worker was replaced, until they begin an episode, or until a step has reported
+        # their loss. `_first` is the result of the reset after it, until a step has returned it.
+        self._lost = starts
+        self._first: tuple[Any, Columns] | None = None
+        # Seeds and options, if the next step must begin an episode in all rows.
+        self._starts: Starts = {}
+        # The layout of observations that are encoded alone; made when first needed.
+        self._layout: Layout | None = None
         self._make_stepper()
 
-    def whole(self, rows: Sequence[int]) -> list[list[int]]:
-        """All rows step together."""
-        return [list(self.rows)] if rows else []
-
-    def replace(self, number: int, built: Built) -> None:
+    def replace(self, place: int, built: Built) -> None:
         """Use another vector env instead of this one."""
-        self.built[number] = built
+        self.built[place] = built
         self._make_stepper()
-        self.view(self._views)
 
     def _make_stepper(self) -> None:
         """Make the object that resets and steps the vector env."""
         self._stepper = self._env
-        if self._validate and self._env is not None:
-            declared = self._views.buffers.plan.info_spaces
+        if self._builder.validate and self._env is not None:
+            declared = self._buffers.plan.info_spaces
             self._stepper = ValidatedVector(self._env, self.built[0], self.rows, declared)
-        self.act_ahead: Any = self._env.act_ahead if self.can_act else _no_plain_step
 
     # ------------------------------------------------------------------ episodes
 
-    def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
+    def reset_rows(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
         """Begin episodes in all rows, or in some through `reset_mask`."""
-        self._views.progress[0] = self.rows.start
+        self._progress[0] = self.rows.start
         self._starts = {}
         rows = [row for row in self.rows if row in starts]
         # An environment that was not reset since its restart gets the seed of the restart.
         seeds = {row: seed for row, (seed, _) in self._lost.items()}
         seeds.update({row: starts[row][0] for row in rows if starts[row][0] is not None})
-        views = self._views
+        positions = self._buffers.positions
         for row in rows:  # its autoresets are not counted
-            views.buffers.positions.begin(views.worker, row, seeds.get(row), counts=False)
+            positions.begin(self._worker, row, seeds.get(row), counts=False)
         seed = self._seed([seeds.get(row) if row in starts else None for row in self.rows])
         try:
             options = self._options([starts[row][1] for row in rows], keep_options)
@@ -126,7 +115,7 @@ class VectorMember(Member):
             # The other rows keep the observations from before their episodes were lost.
             numbers = np.array(rows)
             chosen = self._encode(observations, numbers)
-            self._views.buffers.observations[slot].write_batch(chosen, at=numbers)
+            self._buffers.observations[slot].write_batch(chosen, at=numbers)
             held = gather(split([self._first[1]], others.tolist()))
             self._first = snapshot(observations), held
         self._lost = {row: self._lost[row] for row in self._lost if row not in rows}
@@ -136,7 +125,7 @@ class VectorMember(Member):
         """Return the last observations of some rows."""
         last = self._latest if self._first is None else self._first[0]
         if last is None:
-            return self._views.buffers.observations[self._slot].read(copy=True, at=rows)
+            return self._buffers.observations[self._slot].read(copy=True, at=rows)
         return self._encode(last, rows)
 
     def _reset(self, command: str, seed: Any, options: Any) -> tuple[Any, Columns]:
@@ -157,22 +146,18 @@ class VectorMember(Member):
 
     # ------------------------------------------------------------------ step
 
-    def begin(self, starts: Starts) -> None:
+    def begin_rows(self, starts: Starts) -> None:
         """Let the next step, which is one of all rows, begin an episode."""
         self._starts = starts
 
-    def step(
-        self,
-        slot: int,
-        rows: Sequence[int] | None,
-        note: Note | None,
-        failures: Failures | None = None,
+    def step_rows(
+        self, slot: int, rows: Sequence[int] | None, note: Note | None, failures: Failures
     ) -> Columns:
         """Step all environments, together."""
-        self._views.progress[0] = self.rows.start
+        self._progress[0] = self.rows.start
         try:
             if self._starts:
-                columns = self.reset(slot, self._starts, False)
+                columns = self.reset_rows(slot, self._starts, False)
                 self._write_scalars(slot, 0.0, False, False)
             else:
                 columns = self._go_on(slot)
@@ -198,31 +183,16 @@ class VectorMember(Member):
         self._first = None
         return self._step(slot)
 
-    @property
-    def can_act(self) -> bool:
-        """Whether `PlainSteps` can step it; a wrapper around it has its own `step`."""
-        return not self._validate and hasattr(type(self._env), "act_ahead")
-
-    @property
-    def takes_action(self) -> bool:
-        """Whether the next step takes an action, and does not begin an episode."""
-        return not (self._starts or self._lost or self._first)
-
-    def finish(self, slot: int) -> Columns:
-        """Step a vector env that has already acted, if it takes an action."""
-        self._env.has_acted = self.takes_action
-        return self.step(slot, None, None)
-
     def _ended(self, slot: int) -> list[int]:
         """Return the rows whose episodes a step ended."""
-        buffers, at = self._views.buffers, self._at
+        buffers, at = self._buffers, self._at
         ended = np.flatnonzero(buffers.terminations[slot, at] | buffers.truncations[slot, at])
         rows: list[int] = (ended + self.rows.start).tolist()
         return rows
 
     def _step(self, slot: int) -> Columns:
         """Step the vector env, and write what it returns."""
-        actions = self._views.buffers.actions.read(copy=True, at=self._at)
+        actions = self._buffers.actions.read(copy=True, at=self._at)
         if self.built[0].translate is not None:
             actions = self.built[0].translate(actions)
         result = self._run("step", self._stepper.step, actions)
@@ -262,14 +232,14 @@ class VectorMember(Member):
         if self._mode is not AutoresetMode.SAME_STEP:
             return marks
         self._first = None
-        finals = self._views.buffers.finals
+        finals = self._buffers.finals
         assert finals is not None
-        finals.copy_rows(self._views.buffers.observations[slot], list(self.rows))
+        finals.copy_rows(self._buffers.observations[slot], list(self.rows))
         return {**columns, **marks}
 
     def _write(self, slot: int, observations: Any) -> None:
         """Write the observations of all rows."""
-        buffers = self._views.buffers
+        buffers = self._buffers
         try:
             buffers.observations[slot].write_batch(observations, at=self._at)
         except Mismatch as error:
@@ -281,14 +251,14 @@ class VectorMember(Member):
         self._latest = snapshot(observations) if spills else None
 
     def _write_scalars(self, slot: int, rewards: Any, terminations: Any, truncations: Any) -> None:
-        buffers, at = self._views.buffers, self._at
+        buffers, at = self._buffers, self._at
         buffers.rewards[slot, at] = rewards
         buffers.terminations[slot, at] = terminations
         buffers.truncations[slot, at] = truncations
 
     def _write_finals(self, slot: int, observations: Any) -> None:
         """Write the last observations of the episodes that ended in this step (SAME_STEP)."""
-        ended, finals = self._ended(slot), self._views.buffers.finals
+        ended, finals = self._ended(slot), self._buffers.finals
         if ended and observations is None:
             raise ValueError(f"{self._env!r} ended an episode in SAME_STEP without final_obs")
         assert finals is not None
@@ -297,13 +267,13 @@ class VectorMember(Member):
 
     # ------------------------------------------------------------------ calls
 
-    def call(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
+    def call_rows(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
         """Call a method of some environments, or of a vector env without separate ones.
 
         A function is called with an environment, or with the vector env if it is Gymnasium's, which
         does not support this.
         """
-        self._views.progress[0] = rows[0]
+        self._progress[0] = rows[0]
         try:
             self._reset_lost("call")
             values = self._run("call", self._call, call, rows)
@@ -329,9 +299,9 @@ class VectorMember(Member):
         results = env.call(name, *args, **kwargs)
         return [results[number] for number in at]
 
-    def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
+    def set_rows(self, name: str, values: Mapping[int, Any]) -> None:
         """Set an attribute of some environments, or of a vector env without separate ones."""
-        self._views.progress[0] = next(iter(values))
+        self._progress[0] = next(iter(values))
         try:
             self._reset_lost("set_attr")
             self._run("set_attr", self._set_attr, name, values)
@@ -382,7 +352,7 @@ class VectorMember(Member):
     def _encode(self, observations: Any, rows: npt.NDArray[Any]) -> Any:
         """Return some rows of a batch, as they would be read from shared memory."""
         if self._layout is None:
-            self._layout = self._views.buffers.plan.observations.of_rows(len(self.rows))
+            self._layout = self._buffers.plan.observations.of_rows(len(self.rows))
         (place,) = self._layout.bind(np.zeros(self._layout.size, np.uint8), spill=True)
         try:
             place.write_batch(observations)
@@ -420,10 +390,6 @@ class VectorMember(Member):
                 "and different ones were given"
             )
         return None if options[0] is None else dict(options[0])
-
-
-def _no_plain_step(actions: Any) -> None:
-    """Take no plain step, for a vector env that replaced one with `act_ahead`."""
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -26,7 +26,8 @@ from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import to_plain
 from vecspaces.vector.exchange.messages import HEADER, Op, Restart, Written, dumps
-from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups
 
 # How long a worker may run after the end of its caller, so that an idle one closes its
 # environments.
@@ -102,7 +103,7 @@ def _forget_caller() -> None:
 class Worker:
     """A bound group and the loop that serves it."""
 
-    def __init__(self, channel: WorkerEnd, group: EnvGroup, setup: WorkerSetup) -> None:
+    def __init__(self, channel: WorkerEnd, group: Group | Groups, setup: WorkerSetup) -> None:
         self._channel = channel
         self._group = group
         self._index = setup.index
@@ -118,7 +119,7 @@ class Worker:
         try:
             failure = self._group.close()
         except BaseException as error:  # environments may raise any exception
-            failure = Failure.of(error, range(self._group.low, self._group.high), "close")
+            failure = Failure.of(error, self._group.rows, "close")
         if message is not None:
             self._channel.send(pack_frame(Op.DONE, 0, message[2], failure))
         return message is not None
@@ -178,7 +179,7 @@ class Worker:
         )
 
     def _pack_failure(self, slot: int, seq: int, error: BaseException, verb: str) -> bytes:
-        rows = range(self._group.low, self._group.high)
+        rows = self._group.rows
         return pack_frame(Op.FAILED, slot, seq, Failure.of(error, rows, verb))
 
     def _unpack(self, op: Op, data: bytes) -> Any:
@@ -192,7 +193,7 @@ class Worker:
 
     def _load(self, op: Op, arguments: Any, actions: Any) -> None:
         """Write actions of all of the group's rows."""
-        self._buffers.actions.load(self._group.low, self._group.high, actions)
+        self._buffers.actions.load(self._group.rows.start, self._group.rows.stop, actions)
 
     def _attach(self, op: Op, slot: int, written: Written) -> Any:
         """Add to the infos of rows the values that did not fit into shared memory."""
@@ -206,7 +207,7 @@ class Worker:
             return None, self._buffers.export(slot, rows, op)
         if not self._may_spill:
             return None, None
-        return self._buffers.take_spilled(slot, self._group.low, self._group.high), None
+        return self._buffers.take_spilled(slot, self._group.rows.start, self._group.rows.stop), None
 
     def _pack_part(self, slot: int, seq: int, written: Written) -> bytes:
         """Pack what some rows of a stream returned."""

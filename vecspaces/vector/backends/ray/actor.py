@@ -15,7 +15,8 @@ from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import to_plain
 from vecspaces.vector.exchange.messages import Op, Restart, Written
-from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups
 
 #: The kind of a reply; its payload, pickled, so that the sender of a payload that cannot be
 #: unpickled is known; and the written rows, as arrays that Ray sends without pickling.
@@ -26,7 +27,7 @@ class GroupActor:
     """A worker of a cluster: executes one command after the other."""
 
     def __init__(self) -> None:
-        self._group: EnvGroup | None = None
+        self._group: Group | Groups | None = None
 
     def here(self) -> Answer:
         """Return the node of the actor; the first call of every actor."""
@@ -50,7 +51,7 @@ class GroupActor:
                 self._buffers = Buffers(pickle.loads(packed_plan))
                 group.bind(self._buffers, low, self._index, restart)
             except BaseException as error:
-                failure = Failure.of(error, range(group.low, group.high), "build")
+                failure = Failure.of(error, group.rows, "build")
                 return Op.FAILED, cloudpickle.dumps(failure), None
         return Op.BOUND, None, None
 
@@ -60,11 +61,11 @@ class GroupActor:
         group = self._group
         if group is None:  # it could not be built, which the caller knows
             return Op.DONE, None, None
-        rows = range(group.low, group.high)
+        rows = group.rows
         try:
             payload, actions = pickle.loads(packed)
             if actions is not None:
-                self._buffers.actions.load(group.low, group.high, actions)
+                self._buffers.actions.load(group.rows.start, group.rows.stop, actions)
             result = group.execute(op, slot, payload)
             dumps = cloudpickle.dumps
             if not isinstance(result, Written):
