@@ -3,7 +3,7 @@
 ::
 
     caller                                             worker (one of many)
-    ProcessBackend ── CallerEnd ═══ two pipes ═══ WorkerEnd ── Worker ── EnvGroup
+    ProcessBackend ── CallerEnd ═══ two pipes ═══ WorkerEnd ── Worker ── Group
           │                                                        │
           └── Buffers ──────── one anonymous Arena ──────── Buffers ┘
 

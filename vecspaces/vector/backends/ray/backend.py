@@ -3,7 +3,7 @@
 ::
 
     caller                                     actor (one of many, on any node)
-    RayBackend ── execute.remote(...) ───────▶ GroupActor ── EnvGroup
+    RayBackend ── execute.remote(...) ───────▶ GroupActor ── Group
         │       ◀── a few arrays per command ──    │
      Buffers                                    Buffers (its own; memory is not shared)
 """
