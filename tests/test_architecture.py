@@ -23,7 +23,7 @@ LAYERS = (
     ("env", "interop"),
     ("memory",),
     ("layout",),
-    ("vector.autoreset", "vector.vector_env", "vector.agents", "vector.utils"),
+    ("vector.autoreset", "vector.vector_env", "vector.utils"),
     ("vector.exchange",),
     ("vector.group",),
     ("vector.backends",),

@@ -167,3 +167,17 @@ def unpack_registrations(data: bytes) -> None:
         registration.registry.setdefault(
             env_id, registration.EnvSpec(env_id, entry_point=_Unshippable(env_id, shipped))
         )
+
+
+def refuse_parallel(env: Any) -> str | None:
+    """Return why an environment of PettingZoo is not one of one agent; None for any other."""
+    agents = getattr(env, "possible_agents", None)
+    if agents is None or not callable(getattr(env, "observation_space", None)):
+        return None
+    return (
+        f"an environment of one agent; it returned {type(env).__name__}, a PettingZoo "
+        f"environment of {len(agents)} agents (it has possible_agents): make_vec(..., "
+        "agents='rows') gives each agent a row of its own, and agents='dict' makes one row of "
+        "Dicts by agent, for agents that differ (an AEC environment: convert it by "
+        "pettingzoo.utils.aec_to_parallel first)"
+    )

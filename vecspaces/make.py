@@ -18,13 +18,12 @@ from vecspaces.checks import show_value
 from vecspaces.interop import require_extra
 from vecspaces.vector import (
     AsyncVectorEnv,
-    AutoresetMode,
     RayVectorEnv,
     SyncVectorEnv,
     ThreadVectorEnv,
 )
-from vecspaces.vector.agents import AgentLayout, check_layout
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
+from vecspaces.vector.options import AgentLayout
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -158,7 +157,7 @@ def make_vec(
         ...     observations.shape
         (3, 4)
     """
-    check_layout(agents)
+    _check_layout(agents)
     if state and agents is None:
         raise ValueError("state=True needs agents='rows' or agents='dict'")
     given = dict(vector_kwargs or {})
@@ -195,11 +194,12 @@ def make_vec(
     given = {name: value for name, value in given.items() if name not in ignored}
     arguments = {**kwargs, **(env_kwargs or {})}
     applied = _check_wrappers(wrappers)
-    if agents is not None:
-        mode = AutoresetMode.of(given.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        applied += (partial(_adapt, agents, mode, state),)
+    recipes = [_Recipe(factory, arguments, applied) for factory in factories]
     try:
-        envs = kind([_Recipe(factory, arguments, applied) for factory in factories], **given)
+        if agents is None:
+            envs = kind(recipes, **given)
+        else:
+            envs = _adapters().make_agents(agents, kind, recipes, state, given)
     except TypeError as error:
         # The arguments of an environment are checked where it is built.
         match = _UNKNOWN.search(str(error))
@@ -287,12 +287,14 @@ def _make_parallel(spec: Any, **kwargs: Any) -> Any:
     return require_extra("pettingzoo", "pettingzoo").make("parallel", spec, **kwargs)
 
 
-def _adapt(layout: str | None, mode: AutoresetMode, state: bool, env: Any) -> Any:
-    """Convert a parallel environment for a vector env; this is its outermost wrapper."""
-    adapter = importlib.import_module("vecspaces.adapters.pettingzoo")
-    if layout == "rows":
-        return adapter.as_vector_env(env, autoreset_mode=mode, state=state)
-    return adapter.as_env(env, state=state)
+def _check_layout(agents: str | None) -> None:
+    """Refuse an argument `agents` that is not a layout."""
+    if agents not in (None, "rows", "dict"):
+        raise ValueError(f"agents: expected 'rows', 'dict' or None; found {agents!r}")
+
+
+def _adapters() -> Any:
+    return importlib.import_module("vecspaces.adapters.pettingzoo")
 
 
 def adapt_factory(make_env: Factory, agents: AgentLayout) -> Factory:
@@ -300,13 +302,14 @@ def adapt_factory(make_env: Factory, agents: AgentLayout) -> Factory:
 
     With `"rows"`, it refuses agents that cannot be rows.
     """
-    check_layout(agents)
+    _check_layout(agents)
 
     @wraps(make_env)
     def make(**kwargs: Any) -> Any:
         env = make_env(**kwargs)
-        _adapt(agents, AutoresetMode.NEXT_STEP, False, env)
-        return _adapt("dict", AutoresetMode.NEXT_STEP, False, env)
+        if agents == "rows":
+            _adapters().as_vector_env(env)
+        return _adapters().as_env(env)
 
     return make
 

@@ -163,7 +163,7 @@ def test_the_infos_of_the_environment_and_of_chunks_are_declared_together() -> N
 
 def test_agents_as_dicts_take_chunks() -> None:
     with make_vec(lambda: ActionChunks(as_env(Crowd()), K), 2, backend="sync") as envs:
-        assert envs.agent_layout == "dict" and "blue_0" in envs.agent_names
+        assert "blue_0" in envs.get_attr("agent_names")[0]
         envs.reset(seed=0)
         assert envs.action_space.sample()["blue_0"].shape == (2, K)
         *_, infos = envs.step(envs.action_space.sample())

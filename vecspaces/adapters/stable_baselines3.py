@@ -24,7 +24,6 @@ from vecspaces.adapters.wrapping import (
     taken,
 )
 from vecspaces.interop import require_extra
-from vecspaces.vector.agents import first_rows
 from vecspaces.vector.group.attributes import get_attribute
 
 _vec_env: Any = require_extra("stable_baselines3.common.vec_env", "sb3")
@@ -104,8 +103,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         )
         # Whether rows are agents, and the first row of each environment.
         self._are_agents = getattr(vector_env, "agent_layout", None) == "rows"
-        units: Any = getattr(vector_env, "rows_per_env", (1,) * vector_env.num_envs)
-        self._firsts = first_rows(units)
+        width = getattr(vector_env, "rows_per_env", (1,))[0]
+        self._firsts = range(0, vector_env.num_envs, width)
         self.metadata: dict[str, Any] = {**self.metadata, **vector_env.metadata}
         dtype = self.action_space.dtype
         # The last action masks, and which environments returned one. With `action_mask` in the

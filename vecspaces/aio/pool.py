@@ -156,7 +156,8 @@ class Pool:
         workers = count if limits.get("num_workers") is None else limits["num_workers"]
         options: Any = {"backend": backend, "num_workers": workers, **kwargs}
         self._envs: Any = make_vec(env, num_envs, autoreset_mode=AutoresetMode.DISABLED, **options)
-        if set(self._envs.rows_per_env) != {1} or len(self._envs.env_fns) != self._envs.num_envs:
+        is_vector = len(self._envs.env_fns) != self._envs.num_envs
+        if is_vector or getattr(self._envs, "agent_layout", None) == "rows":
             self._envs.close(terminate=True)
             raise ValueError(
                 "Pool lends single environments, found a vector env, or agents with a row each: "

@@ -16,7 +16,7 @@ import typer
 
 from vecspaces.make import Factory, find_factory, find_parallel
 from vecspaces.vector import RayVectorEnv, ThreadVectorEnv
-from vecspaces.vector.agents import AgentLayout
+from vecspaces.vector.options import AgentLayout
 from vecspaces.wrappers.record_video import PICTURES
 
 STANDARD_OUTPUT = Path("-")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -27,9 +28,21 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
         return _scalar_writer(out)
     if not out.flags.c_contiguous or not out.size:
         return lambda values: False
-    return (
-        _vector_writer(out) if out.ndim == 2 and out.nbytes <= _JOINED_BYTES else _array_writer(out)
-    )
+    joins = out.ndim == 2 and out.nbytes <= _JOINED_BYTES
+    write_arrays = _vector_writer(out) if joins else _array_writer(out)
+    write_parts, length = writer(out.reshape(-1, *out.shape[2:])), out.shape[1]
+
+    def write(values: list[Any]) -> bool:
+        if tuple not in (values[0].__class__, values[-1].__class__):
+            return write_arrays(values)
+        # Values may be tuples of the parts of an array, which are then written in the same pass.
+        try:
+            lengths = list(map(len, values))
+            return lengths.count(length) == len(values) and write_parts([*chain(*values)])
+        except RAISED:  # a value that cannot be iterated over
+            return False
+
+    return write
 
 
 #: Numbers of these types can be stored as float64 without loss.

@@ -94,7 +94,13 @@ class ArrayPort(Port):
                     rows[row] = value
                     return
             try:
-                rows[row] = fit(value, dtype, shape, path)
+                try:
+                    rows[row] = fit(value, dtype, shape, path)
+                except Mismatch:
+                    if value.__class__ is tuple and len(value) == shape[0]:  # which part it is
+                        for place, part in enumerate(value):
+                            fit(part, dtype, shape[1:], (*path, place))
+                    raise
             except Mismatch as error:
                 raise error.at((), row) from error.__cause__
 

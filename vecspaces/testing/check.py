@@ -17,8 +17,7 @@ from vecspaces.testing import probes
 from vecspaces.testing.isolation import Played, Probe, run_isolated, start_methods
 from vecspaces.testing.recording import ResultDigest, first_difference
 from vecspaces.testing.report import SEVERITIES, Finding, Report
-from vecspaces.vector.agents import AgentLayout
-from vecspaces.vector.options import StartMethod
+from vecspaces.vector.options import AgentLayout, StartMethod
 
 _ADVICE: Mapping[str, Mapping[str, str]] = {
     "error": {

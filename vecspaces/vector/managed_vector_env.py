@@ -17,7 +17,6 @@ import numpy.typing as npt
 from vecspaces.checks import check_seconds
 from vecspaces.errors import InvalidActionError, ResetNeededError
 from vecspaces.layout import Mismatch
-from vecspaces.vector.agents import HasAgents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls
@@ -37,7 +36,7 @@ from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
 from vecspaces.vector.exchange.infos import merge
 from vecspaces.vector.exchange.stats import CallerClock
-from vecspaces.vector.group.building import Agents, GroupDescription
+from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.send_recv import SendRecv
 from vecspaces.vector.vector_env import ActType, ObsType, VectorEnv
 
@@ -54,7 +53,6 @@ ManagedStep: TypeAlias = tuple[
 
 
 class ManagedVectorEnv(
-    HasAgents,
     Calls,
     SendRecv,
     VectorEnv[ObsType, ActType, npt.NDArray[Any]],
@@ -104,15 +102,9 @@ class ManagedVectorEnv(
         counts = [count for description in descriptions for count in description.counts]
         # Rows that step together, because their environments are one vector env.
         self._together = rows_of(counts)
-        self.rows_per_env = tuple(unit for group in descriptions for unit in group.units)
-        self._unit_of = np.arange(len(self.rows_per_env)).repeat(self.rows_per_env).tolist()
-        self._name_agents([agents for group in descriptions for agents in group.agents], counts)
-        self._are_agents = self.agent_layout == "rows"
-        # Whether a step of all rows notes which episodes ended, and which agents are gone: for
-        # checks of actions, for refusals after an end (DISABLED), and for agents whose worker dies.
-        has_budget = self._are_agents and settings.budget is not None
-        is_next = self._mode is AutoresetMode.NEXT_STEP
-        self._notes_ends = not is_next or settings.validate or has_budget
+        # Whether a step of all rows notes which episodes ended: for checks of actions, and for
+        # refusals after an end (DISABLED).
+        self._notes_ends = self._mode is not AutoresetMode.NEXT_STEP or settings.validate
         given = settings.info_space
         self.info_space = (agree_on_infos(descriptions) if given is None else given) or None
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": self._mode}
@@ -136,21 +128,6 @@ class ManagedVectorEnv(
             f"{type(self).__name__} cannot be copied or pickled, since its environments live in "
             f"{self._environments_are_in}: make another one from its env_fns, or use SyncVectorEnv"
         )
-
-    def _name_agents(self, agents: Sequence[Agents], counts: Sequence[int]) -> None:
-        """Store the agents of each environment, in the order of the rows."""
-        layouts = dict(filter(None, agents))
-        if "rows" in layouts:
-            self.agent_layout = "rows"
-            self._agent_names = [
-                name
-                for known, count in zip(agents, counts, strict=True)
-                # Rows of environments of one agent have no name.
-                for name in (known[1] if known and known[0] == "rows" else [""] * count)
-            ]
-        elif layouts:
-            self.agent_layout = "dict"
-            self._agent_names = list(layouts["dict"])
 
     def __repr__(self) -> str:
         parts = [] if self.spec is None else [self.spec.id]
@@ -212,7 +189,7 @@ class ManagedVectorEnv(
     def _begin_reset(self, call: str, seed: Any, options: Any) -> None:
         engine = self._engine
         engine.check("reset", call)
-        plan = plan_reset(seed, options, self.rows_per_env)
+        plan = plan_reset(seed, options, self.num_envs)
         if len(plan.rows) < self.num_envs:
             engine.check("masked reset", call)
         needed = set(engine.rows.failures)
@@ -229,12 +206,9 @@ class ManagedVectorEnv(
             masked = self._engine.masked_rows
             if masked is not None:
                 rows = np.arange(self.num_envs)
-                # `alive` and the masks are returned for all agents, like their observations.
-                declared.gather(infos, rows, self._are_agents or np.isin(rows, masked))
+                declared.gather(infos, rows, np.isin(rows, masked))
             else:
                 declared.read(infos, self.copy)
-        if self._are_agents:
-            self._engine.rows.note_agents(slice(None), infos)
         return self._buffers.observations[slot].read(copy=self.copy), infos
 
     # ------------------------------------------------------------------ step
@@ -311,8 +285,6 @@ class ManagedVectorEnv(
         if self._notes_ends:
             ended = terminations | truncations
             self._engine.rows.note_ends(slice(None), ended)
-            if self._are_agents:
-                self._engine.rows.note_agents(slice(None), infos)
             if self._mode is _SAME_STEP and 1 in ended.tobytes():
                 buffers.add_finals(infos, np.arange(self.num_envs), ended)
         return (
@@ -375,7 +347,7 @@ class ManagedVectorEnv(
             return
         space = self.single_action_space
         table = self._engine.rows
-        ignored = {*table.restarted, *np.flatnonzero(table.gone).tolist()}
+        ignored = set(table.restarted)
         if self._mode is AutoresetMode.NEXT_STEP:
             ignored.update(table.having(ENDED))
         for position, row in enumerate(range(self.num_envs) if rows is None else rows):
@@ -391,9 +363,8 @@ class ManagedVectorEnv(
             raise ResetNeededError(
                 Message(
                     "{:envs} finished an episode, and autoreset is DISABLED: reset with "
-                    "options={{'reset_mask': {}}} first",
+                    "options={{'reset_mask': terminations | truncations}} first",
                     finished.tolist(),
-                    "infos['episode_over']" if self._are_agents else "terminations | truncations",
                 )
             )
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
-    from vecspaces.vector.agents import AgentLayout
     from vecspaces.vector.autoreset import AnyAutoresetMode
     from vecspaces.vector.engine.batch_spaces import ObservationMode
     from vecspaces.vector.engine.restarts import OnStepTimeout, OnWorkerDeath
 
+#: "rows": each agent has a row of its own; "dict": each agent is a key of Dicts.
+AgentLayout: TypeAlias = Literal["rows", "dict"]
 Backend: TypeAlias = Literal["async", "sync", "thread", "ray"]
 StartMethod: TypeAlias = Literal["fork", "spawn", "forkserver"]
 Placement: TypeAlias = Literal["spread", "pack"]

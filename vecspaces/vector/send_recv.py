@@ -76,8 +76,6 @@ class SendRecv:
     _buffers: Buffers
     _mode: AutoresetMode
     _together: Sequence[range]
-    _unit_of: list[int]
-    _are_agents: bool
 
     def send_reset(
         self,
@@ -115,10 +113,8 @@ class SendRecv:
         self._check_some(rows, "send_reset", "send_reset")
         if options is not None and not isinstance(options, Mapping):
             raise TypeError(f"options must be a mapping or None, found {show_value(options)}")
-        # The agents of an environment have one seed.
-        units = dict.fromkeys(self._unit_of[row] for row in rows)
-        seeds = dict(zip(units, spread_seeds(seed, len(units)), strict=True))
-        starts = {row: (seeds[self._unit_of[row]], options) for row in rows}
+        seeds = zip(rows, spread_seeds(seed, len(rows)), strict=True)
+        starts = {row: (row_seed, options) for row, row_seed in seeds}
         self._engine.issue_rows(rows, "send_reset", starts)
 
     def send_call(
@@ -204,14 +200,6 @@ class SendRecv:
             check_count("count", count)
         if at_least is not None and not 0 <= check_count("at_least", at_least, 0) <= count:
             raise ValueError(f"at_least must be at most count={count}, found {at_least}")
-        widths = set(map(len, self._together)) if self._are_agents else ()
-        if len(widths) == 1:
-            for name, number in (("count", count), ("at_least", at_least or 0)):
-                if number % min(widths):
-                    raise ValueError(
-                        f"recv: {name} must be a multiple of {min(widths)}, the agents of one "
-                        f"environment, whose rows are ready together; found {number}"
-                    )
         expected = len(engine.rows.having(BUSY)) + len(engine.rows.ready)
         needed = count if at_least is None else at_least
         if expected < needed:
@@ -333,8 +321,6 @@ class SendRecv:
             buffers.infos[slot].gather(infos, at)
         ended = terminations | truncations
         table.note_ends(at, ended)
-        if self._are_agents:
-            table.note_agents(at, infos)
         if self._mode is _SAME_STEP and ended.any():
             buffers.add_finals(infos, at, ended)
         observations = buffers.observations[slot].read(copy=True, at=at)

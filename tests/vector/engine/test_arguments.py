@@ -36,6 +36,6 @@ def test_seeds_are_python_ints() -> None:
 
 def test_options_are_none_beside_a_mask_alone_and_have_no_mask_of_their_own() -> None:
     mask = np.array([True, False])
-    assert plan_reset(None, {"reset_mask": mask}, [1, 1]).options == [None] * 2
+    assert plan_reset(None, {"reset_mask": mask}, 2).options == [None] * 2
     with pytest.raises(ValueError, match=r"options\[1\].*reset_mask"):
-        plan_reset(None, [{}, {"reset_mask": mask}], [1, 1])
+        plan_reset(None, [{}, {"reset_mask": mask}], 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy.typing as npt
 
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.spaces import Dict
-from vecspaces.vector.agents import first_rows
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.engine.batch_spaces import ObservationMode, check_mode
 from vecspaces.vector.engine.restarts import RestartBudget, choose_budget
@@ -110,22 +110,16 @@ class ResetPlan(NamedTuple):
     is_masked: bool = False
 
 
-def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
-    """Return the plan for the arguments of `reset`; the caller's mapping is not changed.
-
-    `units` are the numbers of rows of each environment: one, or one for each of its agents.
-    """
-    num_envs = sum(units)
-    seeds = _by_row(spread_seeds(seed, len(units)), units)
+def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
+    """Return the plan for the arguments of `reset`; the caller's mapping is not changed."""
+    seeds = spread_seeds(seed, num_envs)
     rows = np.arange(num_envs, dtype=np.intp)
     if options is None:
         return ResetPlan(rows, seeds, [None] * num_envs, False)
     if isinstance(options, Mapping):
         is_masked = "reset_mask" in options
         if is_masked:
-            rows = _masked_rows(options["reset_mask"], num_envs)
-            if len(units) < num_envs:
-                check_whole(rows.tolist(), rows_of(units), "options['reset_mask']", ValueError)
+            rows = masked_rows(options["reset_mask"], num_envs)
             # With only a mask, the options would be an empty mapping, which environments may
             # refuse.
             options = {key: value for key, value in options.items() if key != "reset_mask"} or None
@@ -135,10 +129,8 @@ def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
             f"options must be a mapping, or a sequence of one mapping or None per environment, "
             f"found {type(options).__name__}"
         )
-    if len(options) != len(units):
-        raise ValueError(
-            f"expected {len(units)} options, one per environment, found {len(options)}"
-        )
+    if len(options) != num_envs:
+        raise ValueError(f"expected {num_envs} options, one per environment, found {len(options)}")
     for number, choice in enumerate(options):
         if choice is not None and not isinstance(choice, Mapping):
             raise TypeError(
@@ -149,40 +141,31 @@ def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
                 f"options[{number}] holds a reset_mask, which belongs to all environments: give "
                 "one mapping of options, or reset all environments"
             )
-    return ResetPlan(rows, seeds, _by_row(options, units), True)
+    return ResetPlan(rows, seeds, list(options), True)
 
 
 def rows_of(counts: Sequence[int]) -> list[range]:
     """Return the rows of each of some environments that have several."""
-    starts = zip(first_rows(counts), counts, strict=True)
-    return [range(first, first + count) for first, count in starts if count > 1]
-
-
-def _by_row(values: Sequence[Any], units: Sequence[int]) -> list[Any]:
-    """Repeat the value of each environment for all of its rows."""
-    return [value for value, count in zip(values, units, strict=True) for _ in range(count)]
+    ends = accumulate(counts)
+    return [range(end - count, end) for end, count in zip(ends, counts, strict=True) if count > 1]
 
 
 def check_whole(
-    rows: Iterable[int], wholes: Iterable[range], call: str, kind: type[ValueError]
+    rows: Iterable[int],
+    wholes: Iterable[range],
+    call: str,
+    kind: type[ValueError],
+    what: str = "one vector env, which steps and is reset as a whole",
 ) -> None:
-    """Refuse some rows of a vector env that is one environment, or of an environment's agents."""
+    """Refuse a part of rows that step together."""
     chosen = set(rows) if wholes else set()
     for whole in wholes:
         rest = [row for row in whole if row not in chosen]
         if 0 < len(rest) < len(whole):
-            raise kind(
-                Message(
-                    "{}: {:envs} are one vector env, or the agents of one environment, which steps "
-                    "and is reset as a whole: name {:envs} too",
-                    call,
-                    whole,
-                    rest,
-                )
-            )
+            raise kind(Message("{}: {:envs} are {}: name {:envs} too", call, whole, what, rest))
 
 
-def _masked_rows(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:
+def masked_rows(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:
     """Return the rows that a mask chooses, checked as Gymnasium checks it."""
     what = "options['reset_mask']"
     if not isinstance(mask, np.ndarray):

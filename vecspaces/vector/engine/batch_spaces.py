@@ -64,7 +64,7 @@ def agree(
     if isinstance(observation_mode, tuple):
         batched, single = (native_space(space) for space in observation_mode)
         _check_observations(observations, single, observation_mode)
-        _check_pair(batched, single, num_envs)
+        check_pair(batched, single, num_envs)
     else:
         single = observations[0]
         _check_observations(observations, single, observation_mode)
@@ -141,7 +141,7 @@ def _check_observations(
         accepted = space
 
 
-def _check_pair(batched: Space[Any], single: Space[Any], num_envs: int) -> None:
+def check_pair(batched: Space[Any], single: Space[Any], num_envs: int) -> None:
     """Refuse a batched space whose arrays differ from those of a batch of `single`."""
     expected = batch_space(single, num_envs)
     wanted, actual = Layout.compile(expected, 1), Layout.compile(batched, 1)

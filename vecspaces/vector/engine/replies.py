@@ -215,8 +215,6 @@ class Replies:
         buffers, at = self._links.buffers, np.array(rows, dtype=np.intp)
         shown = buffers.observations[slot] if buffers.finals is None else buffers.finals
         shown.copy_rows(buffers.observations[known], at)
-        # An agent that was gone before its worker died had already ended.
-        buffers.truncations[slot, at[table.gone[at]]] = False
         table.restarted.difference_update(rows)
         table.lost_episodes[at] += 1
 

@@ -54,7 +54,6 @@ class RowTable:
         outdated: Rows whose environment the next reset builds again, in the caller's process.
         restarted: Rows whose episode was lost with their worker, until a step has reported it.
         lost_episodes: How many lost episodes of each row a step has reported.
-        gone: Rows of agents whose next action is not used; shape `(num_envs,)`.
         seeds: The last seed of each row.
         options: The options of the autoresets of each row.
     """
@@ -71,7 +70,6 @@ class RowTable:
         self.outdated: set[int] = set()
         self.restarted: set[int] = set()
         self.lost_episodes: npt.NDArray[np.int64] = np.zeros(num_envs, np.int64)
-        self.gone: npt.NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
         self.seeds: list[int | None] = [None] * num_envs
         self.options: list[Mapping[str, Any] | None] = [None] * num_envs
 
@@ -150,13 +148,6 @@ class RowTable:
         """Note which rows ended their episode."""
         self.flags[at] = self.flags[at] & ~np.uint8(ENDED) | ended.view(np.uint8) * np.uint8(ENDED)
 
-    def note_agents(self, at: Any, infos: Mapping[str, Any]) -> None:
-        """Note which agents are gone, and which are finished: all at the end of the episode."""
-        known = infos.get("_alive", False)
-        if np.any(known):
-            self.gone[at] = np.where(known, ~infos["alive"], self.gone[at])
-            self.note_ends(at, np.where(known, infos["episode_over"], self.ended[at]))
-
     def finish_reset(self, infos: Mapping[int, Info]) -> None:
         """Note that rows were reset; their first observations can be received."""
         self.is_new = False
@@ -170,7 +161,6 @@ class RowTable:
         self.failures.pop(row, None)
         self.outdated.discard(row)
         self.restarted.discard(row)
-        self.gone[row] = False
 
     def _drop(self, row: int) -> None:
         """Note that a row has nothing to be received any more."""

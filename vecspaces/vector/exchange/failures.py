@@ -73,14 +73,17 @@ class Message(str):
         )
         return message
 
-    def within(self, first: int, worker: str = "worker") -> Message:
-        """Return the message with environment 0 as number `first`, and another word for workers."""
+    def within(self, first: int, worker: str = "worker", width: int = 1) -> Message:
+        """Return the message with other numbers, and another word for workers.
+
+        Environment 0 has number `first`, and each becomes `width` environments.
+        """
         fields = []
         for kind, field in zip(_FIELD.findall(self.template), self.fields, strict=True):
             if isinstance(field, Message):
-                field = field.within(first, worker)
+                field = field.within(first, worker, width)
             elif kind == "envs":
-                field = [first + number for number in field]
+                field = _shifted(field, first, width)
             elif kind == "env_fn":
                 field += first
             fields.append(field)
@@ -349,19 +352,36 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
         raise self.exception from self
 
 
-def _shifted(env_ids: Sequence[int], first: int) -> tuple[int, ...]:
-    return tuple(first + number for number in env_ids)
+def _shifted(env_ids: Sequence[int], first: int, width: int = 1) -> tuple[int, ...]:
+    starts = (first + width * number for number in env_ids)
+    return tuple(row for start in starts for row in range(start, start + width))
 
 
-def _renumber(error: BaseException, first: int) -> None:
-    """Give an error of a vector env the numbers of the outer one, which begin with `first`."""
-    error.args = (error.args[0].within(first), *error.args[1:])
+def _renumber(error: BaseException, first: int, width: int = 1) -> None:
+    """Give an error the numbers of an outer vector env; the arguments are those of `within`."""
+    error.args = (error.args[0].within(first, width=width), *error.args[1:])
     if isinstance(error, (WorkerError, StepTimeoutError)):
-        error.env_ids = _shifted(error.env_ids, first)
+        error.env_ids = _shifted(error.env_ids, first, width)
     if isinstance(error, StepTimeoutError):
-        error.running = _shifted(error.running, first)
+        error.running = _shifted(error.running, first, width)
     if isinstance(error, WorkerDiedError) and error.running is not None:
-        error.running += first
+        error.running = first + width * error.running
+
+
+def renumbered(error: Exception, width: int) -> Exception:
+    """Return the error of a vector env whose environments are `width` ones of an outer one.
+
+    The error itself stays as it is, because it may be raised again.
+    """
+    cause, traceback = error.__cause__, error.__traceback__
+    if error.args and isinstance(error.args[0], Message):
+        error = copy.copy(error)
+        _renumber(error, 0, width)
+    if isinstance(cause, Failure):
+        cause = copy.copy(cause)
+        cause.env_ids = _shifted(cause.env_ids, 0, width)
+    error.__cause__ = cause
+    return error.with_traceback(traceback)
 
 
 def _format(error: BaseException) -> str:

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from vecspaces.checks import RAISED
-from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
+from vecspaces.interop import (
+    foreign_values,
+    is_foreign_vector_env,
+    native_space,
+    refuse_parallel,
+)
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference, is_same, is_twin
-from vecspaces.vector.agents import AgentLayout
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure, Message
 from vecspaces.vector.exchange.info_space import check_info_space
@@ -32,7 +36,6 @@ class WrongSpace:
 
 
 InfoSpace: TypeAlias = Dict[Any] | WrongSpace | None
-Agents: TypeAlias = "tuple[AgentLayout, tuple[str, ...]] | None"
 
 
 @dataclass(frozen=True)
@@ -45,16 +48,7 @@ class Built:
     # Converts actions for the library that made the spaces; None if they are the same.
     translate: Callable[[Any], Any] | None
     info_space: InfoSpace
-    # Whether its agents are rows or keys, and their names; None: one agent.
-    agents: Agents
-    # The number of rows of each environment in it, one or one per agent; None: it is a single
-    # environment.
-    parts: tuple[int, ...] | None = None
-
-    @property
-    def units(self) -> tuple[int, ...]:
-        """The number of rows of each environment in it."""
-        return (1,) if self.parts is None else self.parts
+    is_vector: bool = False
 
     @property
     def count(self) -> int:
@@ -63,8 +57,8 @@ class Built:
 
     def change_since(self, other: Built) -> str | None:
         """Return a text about the first space that differs from that of the same row of `other`."""
-        if (self.parts is None) is not (other.parts is None):
-            kinds = ["an environment", "a vector env"][:: 1 if other.parts is None else -1]
+        if self.is_vector is not other.is_vector:
+            kinds = ["an environment", "a vector env"][:: -1 if other.is_vector else 1]
             return _CHANGED.format("kind", *kinds, "the rows of a vector env step together")
         return GroupDescription.of([self]).change_since(GroupDescription.of([other]))
 
@@ -95,7 +89,6 @@ class Builder:
                 (native,),
                 foreign_values(action_space, native),
                 self._info_space(env),
-                _agents_of(env),
             )
         except BaseException:
             with suppress(Exception):  # the first error is the one to report
@@ -122,9 +115,7 @@ class Builder:
             for name, row_spaces in zip(names, spaces, strict=True)
         )
         translate = foreign_values(env.single_action_space)
-        parts = tuple(getattr(env, "rows_per_env", (1,) * len(observations)))
-        info_space, agents = self._info_space(env), _agents_of(env)
-        return Built(env, observations, actions, translate, info_space, agents, parts)
+        return Built(env, observations, actions, translate, self._info_space(env), is_vector=True)
 
     def _info_space(self, env: Any) -> InfoSpace:
         """Return the info_space of an environment, the same object for all that are equal."""
@@ -163,20 +154,9 @@ def _check_env(env: Any, number: int) -> None:
                 env.__name__,
             )
         )
-    agents = getattr(env, "possible_agents", None)
-    if agents is not None and callable(getattr(env, "observation_space", None)):
-        raise TypeError(
-            Message(
-                "{:env_fn} must return an environment of one agent; it returned {}, a PettingZoo "
-                "environment of {} agents (it has possible_agents): make_vec(..., agents='rows') "
-                "gives each agent a row of its own, and agents='dict' makes one row of Dicts by "
-                "agent, for agents that differ (an AEC environment: convert it by "
-                "pettingzoo.utils.aec_to_parallel first)",
-                number,
-                type(env).__name__,
-                len(agents),
-            )
-        )
+    advice = refuse_parallel(env)
+    if advice is not None:
+        raise TypeError(Message("{:env_fn} must return {}", number, advice))
     _check_attributes(env, number, _REQUIRED)
 
 
@@ -195,15 +175,6 @@ def _check_attributes(env: Any, number: int, required: Sequence[str]) -> None:
                 "" if required is _REQUIRED else ": set them in a wrapper or a subclass",
             )
         )
-
-
-def _agents_of(env: Any) -> Agents:
-    """Return whether the agents of an environment are rows or keys, and their names."""
-    try:
-        layout = get_attribute(env, "agent_layout")
-        return None if layout is None else (layout, tuple(get_attribute(env, "agent_names")))
-    except AttributeError:
-        return None
 
 
 def _info_space_of(env: Any) -> InfoSpace:
@@ -255,8 +226,6 @@ class GroupDescription:
     observation_spaces: tuple[Space[Any], ...]
     action_spaces: tuple[Space[Any], ...]
     info_spaces: tuple[InfoSpace, ...]  # of each environment
-    agents: tuple[Agents, ...]  # of each environment
-    units: tuple[int, ...]  # the rows of each environment, those in a vector env one by one
     # The metadata and render mode of the first environment.
     metadata: dict[str, Any]
     render_mode: str | None
@@ -270,8 +239,6 @@ class GroupDescription:
             tuple(space for result in built for space in result.observation_spaces),
             tuple(space for result in built for space in result.action_spaces),
             tuple(result.info_space for result in built),
-            tuple(result.agents for result in built),
-            tuple(unit for result in built for unit in result.units),
             dict(getattr(first, "metadata", None) or {}),
             getattr(first, "render_mode", None),
         )
@@ -285,8 +252,6 @@ class GroupDescription:
             _change("observation space", other.observation_spaces, self.observation_spaces)
             or _change("action space", other.action_spaces, self.action_spaces)
             or _change("info_space", other.info_spaces, self.info_spaces)
-            or _change("set of agents", other.agents, self.agents)
-            or _change("number of rows per environment", [other.units], [self.units])
         )
 
 

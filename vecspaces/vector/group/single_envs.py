@@ -13,7 +13,6 @@ from time import perf_counter_ns
 from typing import Any
 
 from vecspaces.checks import RAISED
-from vecspaces.vector.agents import end_agents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import InfosByRow, Part, snapshot
@@ -257,9 +256,8 @@ class SingleEnvs(Group):
         """Return the step that ends a lost episode, after the reset that follows it."""
         self.go_on(row)
         self._ended.append((row, False, True))
-        # A wrapper may have removed them from its infos.
-        has_agents = self.built[row - self.rows.start].agents is not None and "agents" in info
-        last = {"agents": end_agents(info["agents"])} if has_agents else {}
+        describe = getattr(self.built[row - self.rows.start].env, "lost_info", None)
+        last = {} if describe is None else describe(info)
         report: dict[str, Any] = {**last, "worker_restarted": True}
         if self._mode is AutoresetMode.SAME_STEP:
             report = {**info, "final_info": last, "worker_restarted": True}

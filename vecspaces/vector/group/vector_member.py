@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from time import perf_counter_ns
 from typing import Any
 
@@ -14,10 +15,9 @@ from vecspaces.checks import RAISED
 from vecspaces.interop import is_foreign_vector_env
 from vecspaces.layout import Layout, Mismatch
 from vecspaces.seeding import derive_seed
-from vecspaces.vector.agents import first_rows
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
-from vecspaces.vector.exchange.infos import Column, Columns, columns_of, gather, snapshot, split
+from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot, split
 from vecspaces.vector.exchange.messages import Starts
 from vecspaces.vector.group.attributes import Call, get_attribute
 from vecspaces.vector.group.building import Built, holds_envs, reaches_each
@@ -216,15 +216,7 @@ class VectorMember(Group):
         report: dict[str, Any] = {"worker_restarted": True}
         if self._mode is AutoresetMode.SAME_STEP:
             report["final_info"] = {}
-        agents = self.built[0].agents
-        if agents is not None and agents[0] == "rows":
-            report["episode_over"] = True
-            if self._mode is not AutoresetMode.SAME_STEP:
-                report["alive"] = False
         marks = gather(dict.fromkeys(self.rows, report))
-        mask = columns.get("action_mask")
-        if "alive" in report and mask is not None:
-            marks["action_mask"] = Column(mask.rows, np.ones_like(mask.values), mask.form)
         # The caller shows the last known observations of the rows that were lost.
         self._write(slot, observations)
         self._write_scalars(slot, 0.0, False, True)
@@ -362,7 +354,7 @@ class VectorMember(Group):
 
     def _seed(self, seeds: Sequence[int | None]) -> int | list[int | None] | None:
         """Return seeds in the form for the vector env: all accept an int, only some a list."""
-        by_env: list[int | None] = self._by_unit(seeds)
+        by_env: list[int | None] = self._by_env(seeds)
         known = [seed for seed in by_env if seed is not None]
         if not known:
             return None
@@ -373,9 +365,10 @@ class VectorMember(Group):
         # All of its environments have one generator, which depends on all of their seeds.
         return derive_seed(np.random.SeedSequence(known))
 
-    def _by_unit(self, values: Sequence[Any]) -> list[Any]:
-        """Return one value per environment, because the agents of one have the same."""
-        return [values[first] for first in first_rows(self.built[0].units)]
+    def _by_env(self, values: Sequence[Any]) -> list[Any]:
+        """Return one value per environment, that of its first row if it has several."""
+        counts = getattr(self._env, "rows_per_env", (1,) * len(values))
+        return [values[end - count] for end, count in zip(accumulate(counts), counts, strict=True)]
 
     def _options(self, options: Sequence[Mapping[str, Any] | None], keep: bool) -> Any:
         """Return options for the vector env: all accept one mapping, only ours several.
@@ -383,7 +376,7 @@ class VectorMember(Group):
         `keep`: whether autoresets get them too.
         """
         if keep and reaches_each(self._env) and any(mapping is not None for mapping in options):
-            return self._by_unit(options)
+            return self._by_env(options)
         if not all(_same(mapping, options[0]) for mapping in options):
             raise ValueError(
                 f"{self._env!r} is a vector env: its environments take one mapping of options, "

@@ -1,0 +1,621 @@
+"""Vector envs of parallel environments: agents as rows, or as keys of Dicts.
+
+The workers step an environment of one agent each: an `AgentStack`, whose observation has the values
+of all agents in arrays, or an `AgentDict`. The wrappers here make what users see of their batches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.adapters.parallel_env import (
+    ALIVE,
+    MASK,
+    OF_ALL,
+    TERMINATION,
+    TRUNCATION,
+    absent_value,
+    group_agents,
+)
+from vecspaces.checks import check_count
+from vecspaces.errors import InvalidActionError, ResetNeededError
+from vecspaces.layout import Layout, Mismatch
+from vecspaces.spaces import Dict, Space
+from vecspaces.spaces.batch_values import pick
+from vecspaces.spaces.nesting import Product
+from vecspaces.vector import AutoresetMode, Rollout, Transition, VectorEnv, VectorWrapper
+from vecspaces.vector.engine.arguments import check_env_ids, check_whole, masked_rows
+from vecspaces.vector.engine.batch_spaces import check_mode, check_pair
+from vecspaces.vector.exchange.failures import Message, renumbered
+from vecspaces.vector.exchange.infos import (
+    InfosByRow,
+    infos_as_list,
+    merge,
+    merge_infos,
+    snapshot,
+)
+from vecspaces.vector.options import AgentLayout
+from vecspaces.vector.utils import batch_differing_spaces, batch_space, iterate
+from vecspaces.vector.vector_env import StepResult
+from vecspaces.vector.vector_wrapper import ALL, Mask
+
+_ONE_ENV = "the agents of one environment, whose rows step and are reset together"
+
+Batch = dict[str, Any]
+Numbers = npt.NDArray[np.intp]
+
+
+def _of_rows(method: str, doc: str) -> Callable[..., tuple[Any, ...]]:
+    """Make a method that calls the environments of rows, and returns one result per row."""
+
+    def forward(self: AgentRows, *args: Any, env_ids: Any = None, **kwargs: Any) -> tuple[Any, ...]:
+        rows, envs = self._divide(env_ids)
+        return self._repeat(self._ask(method, *args, env_ids=envs, **kwargs), rows, envs)
+
+    forward.__doc__, forward.__name__ = doc, method
+    return forward
+
+
+class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
+    """A vector env with one row per possible agent, around a vector env of `AgentStack`s.
+
+    The environments that its methods take and return are rows. Those of one environment are named
+    together, except in calls.
+
+    Attributes:
+        agent_layout: `"rows"`.
+        agent_names: The agent's name of each row.
+        rows_per_env: The number of rows of each environment.
+    """
+
+    agent_layout: AgentLayout = "rows"
+    num_envs = 0
+    info_space: Dict[Any] | None = None
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        *,
+        copy: bool = True,
+        batch_size: int | None = None,
+        observation_mode: Any = "same",
+        validate: bool = False,
+        buffers: int = 1,
+    ) -> None:
+        super().__init__(env)
+        names, observations, actions, infos, fillers = zip(
+            *self._wrapped.call(_describe), strict=True
+        )
+        self.agent_names: list[str] = list(chain.from_iterable(names))
+        width = self._width = len(names[0])
+        count = self.num_envs = env.num_envs * width
+        self.rows_per_env = (width,) * env.num_envs
+        self.info_space = infos[0] or None
+        self._keys = [key for key in infos[0] if key not in OF_ALL]
+        self.copy, self.observation_mode = copy, observation_mode
+        self.batch_size = count if batch_size is None else batch_size
+        if self.batch_size > count:
+            raise ValueError(
+                f"batch_size must lie between 1 and num_envs={count}, found {self.batch_size}"
+            )
+        self.single_observation_space, self.single_action_space = observations[0], actions[0]
+        self.observation_space = batch_space(observations[0], count)
+        if observation_mode == "different":
+            by_row = [space for space in observations for _ in range(width)]
+            self.observation_space = batch_differing_spaces(by_row)
+        elif observation_mode != "same":
+            self.observation_space, self.single_observation_space = observation_mode
+            check_pair(self.observation_space, self.single_observation_space, count)
+        self.action_space = batch_space(self.single_action_space, count)
+        self._same_step = env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+        self._disabled = env.metadata["autoreset_mode"] is AutoresetMode.DISABLED
+        # An action for agents that are gone, whose actions are not validated.
+        self._validates, self._filler = validate, fillers[0]
+        self._alive = np.ones((env.num_envs, width), np.bool_)
+        # What the last steps returned, and who was alive: for rollouts.
+        self._steps: deque[tuple[Any, ...]] = deque(maxlen=buffers - 1)
+        self._lives: deque[tuple[Any, ...]] = deque(maxlen=buffers)
+        # The environments of the pending reset (None: all), and the rows of the pending call.
+        self._begun: list[int] | None = None
+        self._called: tuple[list[int], list[int]] = [], []
+        # Their observations in one environment, and that of an agent that is gone.
+        self._stacked = batch_space(observations[0], width)
+        self._absent = absent_value(observations[0])
+        self._bind()
+
+    def _bind(self) -> None:
+        """Make the memory in which actions are checked, cast, and divided by environments."""
+        layout = Layout.compile(self.single_action_space, self.num_envs)
+        (self._actions,) = layout.bind(np.zeros(layout.size, np.uint8), spill=True)
+        self._write_actions = self._actions.batch_writer()
+
+    def __getstate__(self) -> dict[str, Any]:
+        bound = ("_actions", "_write_actions")
+        return {name: value for name, value in vars(self).items() if name not in bound}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._bind()
+
+    @property
+    def unwrapped(self) -> VectorEnv[Any, Any, Any]:  # type: ignore[override]  # read only
+        """This vector env: below it, agents are no rows."""
+        return self
+
+    @property
+    def groups(self) -> dict[str, Numbers]:
+        """The groups of agents by name without number, as arrays of rows."""
+        groups = group_agents(list(dict.fromkeys(self.agent_names)))
+        names = np.array(self.agent_names)
+        return {
+            group: np.flatnonzero(np.isin(names, group_names))
+            for group, group_names in groups.items()
+        }
+
+    def rows_of_agent(self, name: str) -> Numbers:
+        """Return the rows of one agent, one in each environment.
+
+        Args:
+            name: The agent's name.
+
+        Returns:
+            An index array.
+
+        Raises:
+            ValueError: There is no such agent.
+        """
+        if name not in self.agent_names:
+            known = ", ".join(dict.fromkeys(self.agent_names))
+            raise ValueError(f"name: expected one of {known}; found {name!r}")
+        return np.flatnonzero(np.array(self.agent_names) == name)
+
+    # ------------------------------------------------------------------ rows and environments
+
+    def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the wrapped vector env; its errors name rows."""
+        try:
+            return getattr(self.env, method)(*args, **kwargs)
+        except Exception as error:
+            raise renumbered(error, self._width) from error.__cause__
+
+    def _rows(self, envs: Any) -> Numbers:
+        """Return the rows of some environments."""
+        return (np.asarray(envs, np.intp)[:, None] * self._width + range(self._width)).ravel()
+
+    def _divide(self, env_ids: Any, call: str = "", kind: Any = InvalidActionError) -> Any:
+        """Return rows, and their environments; with a `call`, they must be whole environments."""
+        rows = check_env_ids(env_ids, self.num_envs)
+        envs = list(dict.fromkeys(row // self._width for row in rows))
+        if call:
+            wholes = [range(env * self._width, (env + 1) * self._width) for env in envs]
+            check_whole(rows, wholes, call, kind, _ONE_ENV)
+        return rows, envs
+
+    def _divide_options(self, options: Any) -> tuple[Any, Any]:
+        """Return options whose mask is one of environments, and the numbers of these."""
+        if not isinstance(options, Mapping) or "reset_mask" not in options:
+            return options, None
+        rows = masked_rows(options["reset_mask"], self.num_envs)
+        _, envs = self._divide(rows, "options['reset_mask']", ValueError)
+        mask = np.isin(np.arange(self.env.num_envs), envs)
+        return {**options, "reset_mask": mask}, envs
+
+    def _before_step(self, actions: Any, rows: Any = None, envs: Any = None) -> Any:
+        """Check and cast actions; divide them by environments."""
+        memory, at, lives = self._actions, None, self._alive
+        if rows is not None:
+            at, lives = np.array(rows, np.intp), self._alive[envs]
+        if self._disabled and not lives.any(axis=1).all():
+            over = (
+                np.flatnonzero(~lives.any(axis=1))
+                if envs is None
+                else np.array(envs)[~lives.any(axis=1)]
+            )
+            text = "{:envs} finished an episode, and autoreset is DISABLED: reset with "
+            text += "options={{'reset_mask': infos['episode_over']}} first"
+            raise ResetNeededError(Message(text, self._rows(over).tolist()))
+        try:
+            if at is None:
+                self._write_actions(actions)
+            else:
+                memory.write_batch(actions, at=at)
+        except Mismatch as error:
+            where: str = ""
+            if error.row is not None:
+                where = Message(" for {:envs}", [error.row if rows is None else rows[error.row]])
+            reason = Mismatch(error.expected, error.found, error.path, name="actions")
+            text = "{}{}: a batch must fit action_space {}"
+            raise InvalidActionError(Message(text, reason, where, self.action_space)) from None
+        if self._validates:
+            self._validate(rows)
+        batch = memory.read(at=None if rows is None else self._rows(envs))
+        return _fold(self.single_action_space, batch, self._width)
+
+    def _validate(self, rows: Sequence[int] | None) -> None:
+        """Refuse actions outside of their space; those of agents that are gone are replaced."""
+        for position, row in enumerate(range(self.num_envs) if rows is None else rows):
+            if not self._alive.flat[row]:
+                self._actions.write(row, self._filler)
+                continue
+            space = self.single_action_space
+            mismatch = space.explain(self._actions.item(row), name=f"actions[{position}]")
+            if mismatch is not None:
+                text = "{} for {:envs}: no environment was stepped; actions must lie in {}"
+                raise InvalidActionError(Message(text, mismatch, [row], space))
+
+    # ------------------------------------------------------------------ reset and step
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin new episodes, in all environments or in those of a mask.
+
+        Args:
+            seed: None, an int (environment i gets seed + i), one int or None per environment, or a
+                `numpy.random.SeedSequence`. The agents of an environment have one seed.
+            options: One mapping for all environments, or a sequence of one per environment.
+                `{"reset_mask": mask}` with a bool array of shape `(num_envs,)` chooses rows.
+
+        Returns:
+            The batch of observations, and the infos: `alive` and declared ones of all rows, others
+            of those that were reset.
+        """
+        options, self._begun = self._divide_options(options)
+        return self._read_reset(*self._ask("reset", seed=seed, options=options))
+
+    def reset_async(self, seed: Any = None, options: Any = None) -> None:
+        """Begin a `reset`; `reset_wait` ends it."""
+        options, begun = self._divide_options(options)
+        self._ask("reset_async", seed=seed, options=options)
+        self._begun = begun
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """End a `reset` that `reset_async` began."""
+        return self._read_reset(*self._ask("reset_wait", timeout))
+
+    def _read_reset(self, batch: Batch, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        begun = ALL if self._begun is None else self._begun
+        self._alive[begun] = batch["flags"][begun, ALIVE]
+        merged = self._merge(infos, self.env.num_envs)
+        over: Mask = ~self._alive.any(axis=1)
+        observations = self._show(batch, self._alive, over, merged)
+        if self._begun is not None and self._lives:
+            self._lives.pop()  # the first observations replace the last ones
+        self._note_lives(merged)
+        return observations, merged
+
+    def step(self, actions: Any, env_ids: Any = None) -> StepResult:
+        """Take one action of every agent that is alive, or of those of some environments."""
+        if env_ids is None:
+            return self._read_step(self._ask("step", self._before_step(actions)))
+        rows, envs = self._divide(env_ids, "step")
+        result = self._ask("step", self._before_step(actions, rows, envs), envs)
+        result, order = self._read(result, np.array(envs, np.intp)), self._rows(envs).tolist()
+        if rows == order:
+            return result
+        at = np.array([order.index(row) for row in rows], np.intp)
+        observations, *arrays, infos = result
+        chosen = pick(self.single_observation_space, observations, at)
+        listed = infos_as_list(infos, len(rows))
+        infos = merge_infos([listed[place] for place in at])
+        return chosen, arrays[0][at], arrays[1][at], arrays[2][at], infos
+
+    def step_async(self, actions: Any) -> None:
+        """Begin a `step`; `step_wait` ends it."""
+        self._ask("step_async", self._before_step(actions))
+
+    def step_wait(self, timeout: float | None = None) -> StepResult:
+        """End a `step` that `step_async` began."""
+        return self._read_step(self._ask("step_wait", timeout))
+
+    def _read_step(self, result: StepResult) -> StepResult:
+        shown = self._read(result)
+        if self._steps.maxlen:
+            self._steps.append(tuple(part.copy() for part in shown[1:4]))
+        self._note_lives(shown[4])
+        return shown
+
+    def _note_lives(self, infos: Mapping[str, Any]) -> None:
+        if self._steps.maxlen:
+            self._lives.append(tuple(infos[key].copy() for key in OF_ALL))
+
+    def _read(self, result: StepResult, envs: Any = ALL) -> StepResult:
+        """Return the rows of what all environments returned, or some.
+
+        Batches of the wrapped vector env are changed in place, where they are shown in a rollout.
+        """
+        batch, _, terminated, truncated, infos = result
+        dones, flags, rewards = terminated | truncated, batch["flags"], batch["rewards"].copy()
+        alive = flags[:, ALIVE]
+        terminations, truncations = flags[:, TERMINATION].copy(), flags[:, TRUNCATION].copy()
+        merged = self._merge(infos, len(dones)) if infos else {}
+        lost = infos.get("_worker_restarted")
+        if lost is not None:  # their observations are the last ones that were known
+            rewards[lost], terminations[lost] = 0.0, False
+            truncations[lost] = self._alive[envs][lost]
+            if not self._same_step:
+                alive[lost] = False
+                for place, key in enumerate(self._keys, ALIVE + 1):
+                    batch["infos"][key][lost] = key == MASK
+                    flags[lost, place] &= key == MASK
+        over: Mask = dones
+        finals: dict[str, Any] = {}
+        if not self._same_step:
+            over = ~alive.any(axis=1)
+        else:
+            for env in np.flatnonzero(dones if lost is None else dones & ~lost):
+                last = infos["final_obs"][env]
+                rewards[env] = last["rewards"]
+                terminations[env], truncations[env] = last["flags"][:ALIVE]
+            ended = terminations | truncations
+            if ended.any():
+                finals = self._finals(batch, infos, ended, dones)
+        observations = self._show(batch, alive, over, merged)
+        self._alive[envs] = alive
+        flat = rewards.ravel(), terminations.ravel(), truncations.ravel()
+        return (observations, *flat, {**merged, **finals})
+
+    def _merge(self, infos: Mapping[str, Any], count: int) -> dict[str, Any]:
+        """Merge the infos of agents, and repeat those of environments."""
+        by_row = InfosByRow()
+        for env in np.flatnonzero(infos.get("_agents", ())).tolist():
+            by_row.update(enumerate(infos["agents"][env], env * self._width))
+        merged = merge([by_row], count * self._width) if by_row else {}
+        for key in ("worker_restarted", "_worker_restarted"):
+            if key in infos:
+                merged[key] = infos[key].repeat(self._width)
+        return merged
+
+    def _show(self, batch: Batch, alive: Mask, over: Mask, infos: dict[str, Any]) -> Any:
+        """Add the infos of all rows; return the rows of observations."""
+        count, flags = alive.size, batch["flags"]
+        everyone = np.ones(count, np.bool_)
+        infos.update(alive=alive.flatten(), _alive=everyone)
+        infos.update(episode_over=over.repeat(self._width), _episode_over=everyone.copy())
+        for place, key in enumerate(self._keys, ALIVE + 1):
+            if flags[:, place].any():
+                infos[key] = _unfold(None, batch["infos"][key], count, self.copy)
+                infos[f"_{key}"] = flags[:, place].flatten()
+        single, observations = self.single_observation_space, batch["observation"]
+        if self._same_step and not infos["alive"].all():
+            observations = _blank(single, observations, ~alive, self._absent)
+        return _unfold(single, observations, count, self.copy)
+
+    def _finals(
+        self, batch: Batch, infos: Mapping[str, Any], ended: Mask, dones: Mask
+    ) -> dict[str, Any]:
+        """Return the last observations and infos of the agents that ended (SAME_STEP)."""
+        last, by_row = np.full(ended.size, None, dtype=object), InfosByRow()
+        space: Any = self.env.single_observation_space
+        for env in np.flatnonzero(ended.any(axis=1)).tolist():
+            record: Batch = infos["final_obs"][env] if dones[env] else pick(space, batch, env)
+            source = infos.get("final_info", {}) if dones[env] else infos
+            own = source["agents"][env] if "_agents" in source and source["_agents"][env] else None
+            values = list(iterate(self._stacked, record["observation"]))
+            for place in np.flatnonzero(ended[env]).tolist():
+                row = env * self._width + place
+                last[row] = snapshot(values[place])
+                info = dict(own[place]) if own else {}
+                info.update(alive=False, episode_over=bool(dones[env]))
+                for number, key in enumerate(self._keys, ALIVE + 1):
+                    if record["flags"][number, place]:
+                        info[key] = snapshot(record["infos"][key][place])
+                by_row[row] = info
+        finals = {"final_obs": last, "final_info": merge([by_row], ended.size)}
+        return {**finals, **{f"_{key}": ended.flatten() for key in finals}}
+
+    # ------------------------------------------------------------------ streams
+
+    def send(self, actions: Any, env_ids: Any = None) -> None:
+        """Send actions to the agents of environments, without waiting for results."""
+        rows, envs = self._divide(env_ids, "send")
+        self._ask("send", self._before_step(actions, rows, envs), envs)
+
+    def send_reset(self, env_ids: Any = None, *, seed: Any = None, options: Any = None) -> None:
+        """Send environments a reset, in the order of their first rows; the seeds are theirs."""
+        _, envs = self._divide(env_ids, "send_reset")
+        self._ask("send_reset", envs, seed=seed, options=options)
+
+    def send_call(self, env_ids: Any, name: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Send environments a `call`, without waiting for results."""
+        _, envs = self._divide(env_ids, "send_call")
+        self._ask("send_call", envs, name, *args, **kwargs)
+
+    def recv(
+        self,
+        count: int | None = None,
+        timeout: float | None = None,
+        *,
+        at_least: int | None = None,
+        return_errors: bool = False,
+    ) -> Transition:
+        """Receive the environments that are ready first; `count` and `at_least` count rows."""
+        counts = {"count": self.batch_size if count is None else count, "at_least": at_least}
+        for name, number in counts.items():
+            if isinstance(number, int) and number % self._width:
+                raise ValueError(
+                    f"recv: {name} must be a multiple of {self._width}, the agents of one "
+                    f"environment, whose rows are ready together; found {number}"
+                )
+        envs = {name: number and number // self._width for name, number in counts.items()}
+        found = self._ask("recv", timeout=timeout, return_errors=return_errors, **envs)
+        rows = self._rows(found.env_ids)
+        transition = Transition(*self._read(found[:5], found.env_ids), rows.astype(np.int64))
+        nobody: list[dict[str, Any]] = [{}] * self._width
+        transition.row_infos = [
+            info for each in found.row_infos for info in each.get("agents", nobody)
+        ]
+        transition.begins = np.repeat(found.begins, self._width)
+        transition.results = self._by_rows(found.results)
+        transition.errors = self._by_rows(
+            {env: renumbered(error, self._width) for env, error in found.errors.items()}
+        )
+        return transition
+
+    def _by_rows(self, by_env: Mapping[int, Any]) -> dict[int, Any]:
+        return {row: value for env, value in by_env.items() for row in self._rows([env]).tolist()}
+
+    def restart(self, env_ids: Any = None, *, terminate: bool = False) -> npt.NDArray[np.int64]:
+        """Restart the workers of some environments; return all of their rows."""
+        _, envs = self._divide(env_ids, "restart", ValueError)
+        return self._rows(self._ask("restart", envs, terminate=terminate)).astype(np.int64)
+
+    def rollout_view(self) -> Rollout:
+        """Return the last `buffers - 1` steps as arrays in time order.
+
+        Returns:
+            Observations and declared infos as views; other arrays as copies.
+
+        Raises:
+            ValueError: There were fewer or more steps, or observations have no fixed size.
+        """
+        if self.batch_size != self.num_envs:
+            raise ValueError(
+                f"rollout_view() needs steps of all environments together, so batch_size must be "
+                f"num_envs={self.num_envs}, found {self.batch_size}"
+            )
+        batch = self._ask("rollout_view").observations
+        rewards, terminations, truncations = map(np.stack, zip(*self._steps, strict=True))
+        values = dict(zip(OF_ALL, map(np.stack, zip(*self._lives, strict=True)), strict=True))
+        masks = {key: np.ones(value.shape, np.bool_) for key, value in values.items()}
+        for place, key in enumerate(self._keys, ALIVE + 1):
+            values[key] = _unfold(None, batch["infos"][key], self.num_envs, axis=1)
+            masks[key] = _unfold(None, batch["flags"][:, :, place], self.num_envs, axis=1)
+        infos = {}
+        for key in self.info_space or ():
+            infos[key], infos[f"_{key}"] = values[key], masks[key]
+        single = self.single_observation_space
+        observations = _unfold(single, batch["observation"], self.num_envs, axis=1)
+        return Rollout(observations, rewards, terminations, truncations, infos)
+
+    # ------------------------------------------------------------------ calls
+
+    call = _of_rows("call", "Call a method of the environments of rows, once for each.")
+    get_attr = _of_rows("get_attr", "Get an attribute of the environments of rows.")
+    render = _of_rows("render", "Render the environments of rows.")
+
+    def call_async(self, name: Any, *args: Any, env_ids: Any = None, **kwargs: Any) -> None:
+        """Begin a `call`; `call_wait` ends it."""
+        rows, envs = self._divide(env_ids)
+        self._ask("call_async", name, *args, env_ids=envs, **kwargs)
+        self._called = rows, envs
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """End a `call` that `call_async` began."""
+        return self._repeat(self._ask("call_wait", timeout), *self._called)
+
+    def _repeat(self, values: Any, rows: list[int], envs: list[int]) -> tuple[Any, ...]:
+        """Return the value of each row's environment; there are none after a `set_attr`."""
+        by_env = dict(zip(envs, values, strict=False))
+        return tuple(by_env[row // self._width] for row in rows if by_env)
+
+    def set_attr(self, name: str, values: Any, *, env_ids: Any = None) -> None:
+        """Set an attribute of environments, to one value for all, or one per row.
+
+        Raises:
+            ValueError: A wrong number of values, or different ones for the rows of an environment.
+        """
+        rows, envs = self._divide(env_ids, f"set_attr({name!r})", ValueError)
+        if isinstance(values, (list, tuple)):
+            if len(values) != len(rows):
+                raise ValueError(
+                    f"set_attr({name!r}) got {len(values)} values for {len(rows)} rows: give one "
+                    "per row, or one that is no list or tuple for all"
+                )
+            by_env: dict[int, Any] = {}
+            for row, value in zip(rows, values, strict=True):
+                env = row // self._width
+                if not np.array_equal(by_env.setdefault(env, value), value):
+                    text = "set_attr({}): {:envs} are {}: give them one value"
+                    same = self._rows([env]).tolist()
+                    raise ValueError(Message(text, repr(name), same, _ONE_ENV))
+            values = [by_env[env] for env in envs]
+        self._ask("set_attr", name, values, env_ids=envs)
+
+
+def _describe(env: Any) -> Any:
+    """Return what `AgentRows` needs to know of an `AgentStack`."""
+    return env.description
+
+
+# ---------------------------------------------------------------------- batches by environment
+
+
+def _each(
+    space: Any, on_array: Callable[..., Any], on_values: Callable[..., Any], *batches: Any
+) -> Any:
+    """Call a function with each array of batches, another with each tuple of other values."""
+    if isinstance(batches[0], np.ndarray):
+        return on_array(*batches)
+    if not isinstance(space, Product):
+        return on_values(*batches)
+    return space._build(
+        _each(member, on_array, on_values, *(batch[key] for batch in batches))
+        for key, member in space._members().items()
+    )
+
+
+def _fold(space: Space[Any], batch: Any, width: int) -> Any:
+    """Divide a batch of rows by environments of `width` rows."""
+    return _each(
+        space,
+        lambda array: array.reshape(-1, width, *array.shape[1:]),
+        lambda values: tuple(values[place::width] for place in range(width)),
+        batch,
+    )
+
+
+def _unfold(space: Any, batch: Any, count: int, copy: bool = False, axis: int = 0) -> Any:
+    """Return the `count` rows of a batch by environments, which are on `axis` of arrays."""
+
+    def reshape(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        rows = array.reshape(*array.shape[:axis], count, *array.shape[axis + 2 :])
+        return rows.copy() if copy else rows
+
+    return _each(space, reshape, lambda columns: tuple(chain(*zip(*columns, strict=True))), batch)
+
+
+def _blank(space: Space[Any], batch: Any, gone: Mask, absent: Any) -> Any:
+    """Return a batch by environments with another value where agents are gone, arrays in place."""
+
+    def put(array: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
+        array[gone] = value
+        return array
+
+    def replace(columns: Any, value: Any) -> tuple[Any, ...]:
+        pairs = (zip(*pair, strict=True) for pair in zip(columns, gone.T, strict=True))
+        return tuple(tuple(value if is_gone else kept for kept, is_gone in pair) for pair in pairs)
+
+    return _each(space, put, replace, batch, absent)
+
+
+# ---------------------------------------------------------------------- making
+
+
+def wrap_rows(
+    kind: Callable[..., Any],
+    env_fns: Sequence[Callable[[], Any]],
+    *,
+    copy: bool = True,
+    batch_size: int | None = None,
+    observation_mode: Any = "same",
+    **arguments: Any,
+) -> AgentRows:
+    """Make a vector env of factories of `AgentStack`s, and its rows."""
+    check_mode(observation_mode)
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    inner = observation_mode if isinstance(observation_mode, str) else "different"
+    envs = kind(env_fns, copy=False, observation_mode=inner, **arguments)
+    known = {name: arguments[name] for name in ("validate", "buffers") if name in arguments}
+    try:
+        return AgentRows(
+            envs, copy=copy, batch_size=batch_size, observation_mode=observation_mode, **known
+        )
+    except BaseException:
+        envs.close(terminate=True)
+        raise

@@ -1,0 +1,556 @@
+"""Parallel environments as environments of one agent, and the checks of what they return.
+
+The interface is that of `pettingzoo.ParallelEnv`, which is not imported: any object with its
+members is a parallel environment.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces import spaces
+from vecspaces.checks import show_value
+from vecspaces.env import Env
+from vecspaces.errors import InvalidInfoError, InvalidObservationError, ResetNeededError
+from vecspaces.interop import foreign_values, native_space, native_values
+from vecspaces.layout import Layout, Mismatch
+from vecspaces.layout.columns import FLOATS
+from vecspaces.spaces.batch_values import ARRAY_SPACES
+from vecspaces.spaces.equivalence import difference
+from vecspaces.vector.exchange.info_space import KEY_SPACES
+from vecspaces.vector.exchange.infos import snapshot
+from vecspaces.vector.group.form import InvalidResult, as_reward
+from vecspaces.vector.utils import batch_space, create_empty_array, iterate
+
+MASK = "action_mask"
+#: The infos that every row has.
+OF_ALL = ("alive", "episode_over")
+#: The rows of `flags` in the observation of an `AgentStack`; those of declared infos follow.
+TERMINATION, TRUNCATION, ALIVE = range(3)
+_FLAG = spaces.Box(0, 1, (), np.bool_)
+# The types of rewards that need no conversion.
+_NUMBERS = FLOATS | {int, bool}
+_REQUIRED = ("possible_agents", "observation_space", "action_space", "reset", "step")
+
+
+def group_agents(names: Sequence[str]) -> dict[str, list[str]]:
+    """Group agents by their names without the number at the end.
+
+    Example:
+        >>> group_agents(["adversary_0", "adversary_1", "agent_0"])
+        {'adversary': ['adversary_0', 'adversary_1'], 'agent': ['agent_0']}
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(re.sub(r"[_-]?\d+$", "", name) or name, []).append(name)
+    return groups
+
+
+class AgentError(ValueError):
+    """A parallel environment violates PettingZoo's rules.
+
+    Attributes:
+        finding: The name of the finding in `vecspaces.testing.check_env`.
+    """
+
+    def __init__(self, finding: str, message: str) -> None:
+        super().__init__(message)
+        self.finding = finding
+
+
+class AgentDict(Env[Any, Any]):
+    """A parallel environment as one environment, with Dicts by agent (`as_env`).
+
+    `info["agents"]` has `rewards`, `terminations`, `truncations`, `alive`, `action_mask` and
+    `infos` by agent; the info of the last step has each agent's return as `info["return/NAME"]`.
+    Everything that the parallel environment returns is checked here.
+    """
+
+    observation_space: Any
+    action_space: Any
+
+    def __init__(self, parallel_env: Any, state: bool) -> None:
+        _check_parallel(parallel_env)
+        self.parallel_env = parallel_env
+        self.metadata = dict(getattr(parallel_env, "metadata", None) or {})
+        self.render_mode = getattr(parallel_env, "render_mode", None)
+        self._title = self.metadata.get("name", type(parallel_env).__name__)  # for messages
+        self._ids = {str(agent): agent for agent in parallel_env.possible_agents}
+        names = self.agent_names = list(self._ids)
+        if len(names) < len(parallel_env.possible_agents) or not names:
+            raise ValueError(
+                f"possible_agents of {self._title} must be different names, at least one; found "
+                f"{parallel_env.possible_agents}"
+            )
+        self.groups = group_agents(names)
+        own = {name: self._space(name, "observation") for name in names}
+        actions = {name: self._space(name, "action") for name in names}
+        self._to_native = _translators(own, native_values)
+        self._to_foreign = _translators(actions, foreign_values)
+        self.observation_space = _by_agent({name: native_space(own[name]) for name in names})
+        self.action_space = _by_agent({name: native_space(actions[name]) for name in names})
+        self._known_spaces = {
+            "observation": self.observation_space.spaces,
+            "action": self.action_space.spaces,
+        }
+        # For agents with Discrete actions; masks of other actions stay in the infos.
+        self.mask_spaces = {
+            name: spaces.MultiBinary(int(space.n))
+            for name, space in self.action_space.spaces.items()
+            if isinstance(space, spaces.Discrete)
+        }
+        # The values for an agent without an observation: zeros, and a mask of ones.
+        self.dead = {
+            name: absent_value(space) for name, space in self.observation_space.spaces.items()
+        }
+        # With the state, if it is wanted.
+        self.shared_infos: dict[str, Any] = {}
+        if state:
+            space = getattr(parallel_env, "state_space", None)
+            if space is None:
+                raise ValueError(
+                    f"state=True needs a state_space, which {self._title} does not have"
+                )
+            self.shared_infos["state"] = native_space(space)
+        kept = {key: own for key, own in self.shared_infos.items() if isinstance(own, KEY_SPACES)}
+        self.info_space = spaces.Dict(kept) if kept else None
+        #: The agents whose next action will be used.
+        self.alive: frozenset[str] = frozenset()
+        self._everyone = frozenset(names)
+        self._was_reset = self._gives_masks = False
+        self._checks_spaces = 2  # resets
+        # The agents whose last flag in this episode was a truncation, and the sums of rewards.
+        self._truncated: set[str] = set()
+        self._returns: dict[str, float] = {}
+
+    def _space(self, name: str, kind: str) -> Any:
+        return getattr(self.parallel_env, f"{kind}_space")(self._ids[name])
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode of all agents."""
+        self.alive = frozenset()
+        result = self.parallel_env.reset(seed=seed, options=options)
+        if self._checks_spaces:
+            self._check_spaces()
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise TypeError(
+                f"{self._title} must return observations and infos from reset; it returned "
+                f"{type(result).__name__}"
+            )
+        self._was_reset = True
+        if not self.parallel_env.agents:
+            text = f"{self._title} has no agents after reset: an episode needs one"
+            raise AgentError("agent-missing", text)
+        self._truncated, self._returns = set(), dict.fromkeys(self.agent_names, 0.0)
+        return self._check(result[0], {}, {}, {}, result[1])
+
+    def step(
+        self, action: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Take the actions of the agents that are alive; those of others are ignored."""
+        observation, info = self._act(action)
+        by_agent, is_over = info["agents"], not self.alive
+        for name, reward in by_agent["rewards"].items():
+            self._returns[name] += reward
+            if by_agent["terminations"][name]:
+                self._truncated.discard(name)
+            elif by_agent["truncations"][name]:
+                self._truncated.add(name)
+        if is_over:
+            info.update((f"return/{name}", value) for name, value in self._returns.items())
+        truncated = is_over and bool(self._truncated)
+        reward = float(sum(by_agent["rewards"].values()))
+        return observation, reward, is_over and not truncated, truncated, info
+
+    def _act(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Take the actions of the agents that are alive; return the observation and the info."""
+        if not self.alive:
+            when = "after the end of the episode: call reset()"
+            if not self._was_reset:
+                when = "before the first reset: call reset() first"
+            raise ResetNeededError(f"step was called {when}")
+        given = {agent: actions[str(agent)] for agent in self.parallel_env.agents}
+        for name, translate in self._to_foreign.items():
+            if name in self.alive:
+                given[self._ids[name]] = translate(given[self._ids[name]])
+        return self._read(self.parallel_env.step(given))
+
+    def _read(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the observation and the info of what a step returned."""
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise TypeError(
+                f"{self._title} must return observations, rewards, terminations, truncations and "
+                f"infos from step; it returned {type(result).__name__}"
+            )
+        return self._check(*result)
+
+    def _check(
+        self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Check what the environment returned; return the observation and the info."""
+        acted, alive = self.alive, frozenset(map(str, self.parallel_env.agents))
+        for name in sorted(alive - self._everyone):
+            raise self._breach("agent-unknown", name, "is among agents, and not possible_agents")
+        seen = self._by_name("observations", observations, acted | alive)
+        for name in self._to_native.keys() & seen.keys():
+            seen[name] = self._to_native[name](seen[name])
+        own = self._by_name("infos", infos, acted | alive, optional=True)
+        for name, given in own.items():
+            try:
+                own[name] = dict(given)
+            except (TypeError, ValueError):
+                raise self._misfit(name, "info", given, "a dict") from None
+        masks = self._masks(seen, own, alive)
+        numbers = self._by_name("rewards", rewards, acted)
+        ends = [
+            self._by_name("terminations", terminations, acted),
+            self._by_name("truncations", truncations, acted),
+        ]
+        for name in [each for each in self.agent_names if each in acted]:
+            is_over = any(each[name] for each in ends)
+            if is_over == (name in alive):
+                text = "has a flag, and is among agents still" if is_over else "left without a flag"
+                text += ": an agent leaves agents in the step that terminates or truncates it"
+                raise self._breach("agent-flag", name, text)
+        self.alive = alive
+        names = self.agent_names
+        by_agent: dict[str, Any] = {
+            "rewards": {name: self._reward(name, numbers.get(name, 0.0)) for name in names},
+            "terminations": {name: bool(ends[0].get(name)) for name in names},
+            "truncations": {name: bool(ends[1].get(name)) for name in names},
+            "alive": {name: name in alive for name in names},
+        }
+        if masks:
+            by_agent[MASK] = masks
+        if any(own.values()):
+            by_agent["infos"] = own
+        info = {"agents": by_agent, **{key: self.parallel_env.state() for key in self.shared_infos}}
+        # Copied, since the caller may keep or change an environment's observations.
+        dead = self.dead
+        return {n: seen[n] if n in seen else snapshot(dead[n]) for n in names}, info
+
+    def _masks(
+        self, seen: dict[str, Any], infos: dict[str, Any], alive: frozenset[str]
+    ) -> dict[str, Any]:
+        """Take the masks out of infos or observations; agents that are gone have ones."""
+        masks = {}
+        for name in self.mask_spaces:
+            if MASK in infos.get(name, ()):
+                masks[name] = infos[name].pop(MASK)
+            if isinstance(seen.get(name), dict) and MASK in seen[name]:
+                masks[name] = seen[name][MASK]
+        self._gives_masks |= bool(masks)
+        if not self._gives_masks:
+            return {}
+        return {
+            name: self._mask(name, masks[name])
+            if name in masks and name in alive
+            else np.ones(space.shape, np.int8)
+            for name, space in self.mask_spaces.items()
+        }
+
+    def _by_name(
+        self, what: str, values: Any, needed: frozenset[str], optional: bool = False
+    ) -> dict[str, Any]:
+        """Return the values of the agents that need one, by their names, and ignore others."""
+        if not isinstance(values, Mapping):
+            raise TypeError(
+                f"{self._title} must return {what} as a dict by agent; it returned "
+                f"{type(values).__name__}"
+            )
+        named = {str(agent): value for agent, value in values.items()}
+        for name in sorted(named.keys() - self._ids.keys()):
+            text = f"has {what}, and is not among possible_agents: {', '.join(self._ids)}"
+            raise self._breach("agent-unknown", name, text)
+        for name in () if optional else self._ids:
+            if name in needed and name not in named:
+                text = f"has no {what}: every agent that acted needs them, and an agent that will"
+                raise self._breach("agent-missing", name, f"{text} act next needs an observation")
+        return {name: value for name, value in named.items() if name in needed}
+
+    def _mask(self, name: str, value: Any) -> npt.NDArray[np.int8]:
+        """Return an agent's mask as an array of zeros and ones."""
+        shape, expected = self.mask_spaces[name].shape, "zeros and ones"
+        with suppress(TypeError, ValueError):
+            mask = np.asarray(value)
+            if mask.shape != shape:
+                expected = f"int8 array of shape {shape}"
+            elif np.all(mask == mask.astype(np.bool_)):
+                return mask.astype(np.int8)
+        raise self._misfit(name, MASK, value, expected)
+
+    def _reward(self, name: str, value: Any) -> float:
+        """Return an agent's reward as a float, from the types that plain steps take."""
+        try:
+            return as_reward(value)
+        except InvalidResult:
+            raise self._misfit(name, "reward", value, "a number") from None
+
+    def _misfit(self, name: str, what: str, value: Any, expected: str) -> AgentError:
+        return self._breach(what, name, f"has the {what} {show_value(value)}: expected {expected}")
+
+    def _breach(self, finding: str, name: str, text: str) -> AgentError:
+        return AgentError(finding, f"agent {name!r} of {self._title} {text}")
+
+    def _check_spaces(self) -> None:
+        """Refuse spaces that differ from those at the start; two resets are checked."""
+        self._checks_spaces -= 1
+        for kind, known in self._known_spaces.items():
+            for name, space in known.items():
+                found = difference(space, native_space(self._space(name, kind)))
+                if found is not None:
+                    text = f"has another {kind} space than before: {found}"
+                    raise self._breach("agent-space", name, text)
+
+    def lost_info(self, first: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the info of the step that ends an episode lost with its worker.
+
+        All agents are truncated. `first` is the info of the reset that follows; a wrapper may have
+        removed the agents from its infos.
+        """
+        values = {"rewards": 0.0, "terminations": False, "truncations": True, "alive": False}
+        last: dict[str, Any] = {
+            kind: dict.fromkeys(self.agent_names, value) for kind, value in values.items()
+        }
+        by_agent = first.get("agents", {})
+        if MASK in by_agent:
+            masks = by_agent[MASK].items()
+            last[MASK] = {name: np.ones_like(mask) for name, mask in masks}
+        return {"agents": last} if by_agent else {}
+
+    @property
+    def unwrapped(self) -> Any:
+        """The parallel environment below all wrappers."""
+        return getattr(self.parallel_env, "unwrapped", self.parallel_env)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "parallel_env":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.parallel_env, name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Set an attribute of the parallel environment."""
+        is_set = force or hasattr(self, name)
+        if is_set:
+            setattr(self.unwrapped, name, value)
+        return is_set
+
+    def render(self) -> Any:
+        """Render the environment in its `render_mode`."""
+        return self.parallel_env.render()
+
+    def close(self) -> None:
+        """Close the parallel environment."""
+        self.parallel_env.close()
+
+
+class AgentStack(AgentDict):
+    """The same with arrays of all agents, which `AgentRows` shows as rows.
+
+    Its observation is a Dict: `observation` is a batch of the agents' observations; `rewards` has
+    the shape `(agents,)`; `flags` `(3 + keys, agents)` has terminations, truncations, who is alive,
+    and who reports each key of `infos`, batches of the values of declared infos. Other infos are
+    one dict per agent in `info["agents"]`. What it returns is overwritten by the next step.
+    """
+
+    def __init__(
+        self, parallel_env: Any, state: bool, info_space: spaces.Dict[Any] | None = None
+    ) -> None:
+        super().__init__(parallel_env, state)
+        names, count = self.agent_names, len(self.agent_names)
+        single = _one_space(self.observation_space, "observation")
+        action = _one_space(self.action_space, "action")
+        if info_space is None:
+            shared = {} if self.info_space is None else self.info_space.spaces
+            declared = {**dict.fromkeys(OF_ALL, _FLAG), **shared}
+            if self.mask_spaces:
+                declared[MASK] = self.mask_spaces[names[0]]
+            info_space = spaces.Dict(declared)
+        infos = {key: space for key, space in info_space.items() if key not in OF_ALL}
+        #: What `AgentRows` asks for, with an action for agents that are gone.
+        self.description = names, single, action, info_space, absent_value(action)
+        self.info_space, self.action_space = None, batch_space(action, count)
+        self.observation_space = spaces.Dict(
+            observation=batch_space(single, count),
+            rewards=spaces.Box(-np.inf, np.inf, (count,), np.float64),
+            flags=spaces.Box(0, 1, (ALIVE + 1 + len(infos), count), np.bool_),
+            infos=spaces.Dict({key: batch_space(space, count) for key, space in infos.items()}),
+        )
+        self._flags = np.zeros(self.observation_space["flags"].shape, np.bool_)
+        self._layouts = [Layout.compile(space, count) for space in (single, *infos.values())]
+        self._keys = list(infos)
+        # The function that reads the values of all agents at once.
+        order = self._order = list(self._ids.values())
+        self._take: Any = itemgetter(*order) if count > 1 else lambda each: (each[order[0]],)
+        # Whether a step may be plain: then only observations and rewards change, because all
+        # agents are alive before and after it, no flag is set, and no agent has an info.
+        arrays = isinstance(single, ARRAY_SPACES) and isinstance(action, ARRAY_SPACES)
+        self._may_be_plain = arrays and not (self._to_native or self._to_foreign or state)
+        self._bind()
+
+    def _bind(self) -> None:
+        """Make the memory of the observation."""
+        self._observations, *self._infos = (
+            layout.bind(np.zeros(layout.size, np.uint8), spill=True)[0] for layout in self._layouts
+        )
+        self._write = self._observations.writer(0, len(self.agent_names))
+        values = {key: rows.read() for key, rows in zip(self._keys, self._infos, strict=True)}
+        self._others = {"flags": self._flags, "infos": values}
+
+    def __getstate__(self) -> dict[str, Any]:
+        bound = ("_observations", "_infos", "_write", "_others")
+        return {name: value for name, value in vars(self).items() if name not in bound}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._bind()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode of all agents."""
+        return self._stack(*super().reset(seed=seed, options=options))
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Take the actions of the agents that are alive; those of others are ignored."""
+        order, take, env = self._order, self._take, self.parallel_env
+        if not self._is_plain or env.agents != order:
+            given = zip(self.agent_names, iterate(self.action_space, action), strict=True)
+            return self._end_step(*self._act(dict(given)))
+        result = env.step(dict(zip(order, action)))  # noqa: B905  # its rows are the agents
+        try:
+            observations, rewards, terminations, truncations, infos = result
+            count = len(order)
+            if (
+                len(observations) == len(rewards) == len(terminations) == len(truncations) == count
+                and True not in take(terminations)
+                and True not in take(truncations)
+                and (len(infos) == 0 or (len(infos) == count and not any(take(infos))))
+                and env.agents == order
+                and _NUMBERS.issuperset(map(type, rewards := take(rewards)))
+            ):
+                # The vector env writes the tuples of all environments in one pass.
+                shown = {"observation": take(observations), "rewards": rewards}
+                return {**shown, **self._others}, 0.0, False, False, {}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            pass  # `_read` raises the error
+        return self._end_step(*self._read(result))
+
+    def _end_step(
+        self, seen: dict[str, Any], info: dict[str, Any]
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        observation, info = self._stack(seen, info)
+        return observation, 0.0, not self.alive, False, info
+
+    def _stack(
+        self, seen: dict[str, Any], info: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the observation and the infos of Dicts by agent."""
+        by_agent, flags = info["agents"], self._flags
+        for place, kind in enumerate(("terminations", "truncations", "alive")):
+            flags[place] = list(by_agent[kind].values())
+        shared = {key: info[key] for key in self.shared_infos}
+        infos = [{**by_agent.get("infos", {}).get(n, {}), **shared} for n in self.agent_names]
+        for own, name in zip(infos, self.agent_names, strict=True):
+            if MASK in by_agent:
+                own[MASK] = by_agent[MASK][name]
+        for number, (key, rows) in enumerate(zip(self._keys, self._infos, strict=True), ALIVE + 1):
+            flags[number] = [key in own for own in infos]
+            rows.read()[~flags[number]] = 0
+            for place in np.flatnonzero(flags[number]).tolist():
+                try:
+                    rows.write(place, infos[place].pop(key))
+                except Mismatch as error:
+                    raise self._misfit_of(error.at((key,)), "info", InvalidInfoError) from None
+        try:
+            self._write(list(seen.values()))
+        except Mismatch as error:
+            raise self._misfit_of(error, "observation", InvalidObservationError) from None
+        rewards = np.array(list(by_agent["rewards"].values()))
+        shown = {"observation": self._observations.read(), "rewards": rewards}
+        everyone = len(self.alive) == len(infos)
+        self._is_plain = self._may_be_plain and everyone and not self._gives_masks
+        return {**shown, **self._others}, {"agents": infos} if any(infos) else {}
+
+    def _misfit_of(self, error: Mismatch, what: str, kind: type[Exception]) -> Exception:
+        """Return the error for an agent's value that does not fit its space."""
+        reason = Mismatch(error.expected, error.found, error.path, name=what)
+        name = self.agent_names[error.row or 0]
+        return kind(f"agent {name!r} of {self._title} returned an invalid {reason}")
+
+    def lost_info(self, first: Mapping[str, Any]) -> dict[str, Any]:
+        """Return nothing: `AgentRows` knows who was alive."""
+        return {}
+
+
+def _check_parallel(env: Any) -> None:
+    """Refuse an object that is not a parallel environment."""
+    if hasattr(env, "agent_selection") or hasattr(env, "agent_iter"):
+        raise TypeError(
+            f"expected a parallel environment, found {type(env).__name__}, whose agents step one "
+            "after the other (AEC): turn it into one by pettingzoo.utils.aec_to_parallel"
+        )
+    missing = [name for name in _REQUIRED if not hasattr(env, name)]
+    if missing:
+        raise TypeError(
+            f"expected a parallel environment of PettingZoo, found {type(env).__name__}, which "
+            f"lacks {', '.join(missing)}"
+        )
+
+
+def _translators(
+    own: Mapping[str, Any], find: Callable[[Any], Callable[[Any], Any] | None]
+) -> dict[str, Callable[[Any], Any]]:
+    """Return the functions that convert values, for the agents that need one."""
+    found = {name: find(space) for name, space in own.items()}
+    return {name: translate for name, translate in found.items() if translate is not None}
+
+
+def absent_value(space: spaces.Space[Any]) -> Any:
+    """Return zeros, or the nearest value if a space has none; masks consist of ones."""
+    if isinstance(space, spaces.Dict):
+        values = {key: absent_value(each) for key, each in space.spaces.items()}
+        return {**values, MASK: np.ones_like(values[MASK])} if MASK in values else values
+    if isinstance(space, spaces.Tuple):
+        return tuple(map(absent_value, space.spaces))
+    if isinstance(space, spaces.OneOf):
+        return np.int64(0), absent_value(space.spaces[0])
+    empty = create_empty_array(space, 1)
+    if empty is None:  # for values that are not arrays: always the same value
+        space = copy.deepcopy(space)
+        space.seed(0)
+        return space.sample()
+    (zeros,) = iterate(batch_space(space, 1), empty)
+    if isinstance(space, spaces.Box):
+        return np.clip(zeros, space.low, space.high)
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        return np.clip(zeros, space.start, space.start + counts - 1)
+    return zeros
+
+
+def _by_agent(each: Mapping[str, spaces.Space[Any]]) -> spaces.Dict[Any]:
+    return spaces.Dict(each, sort_keys=False)  # in the order of possible_agents
+
+
+def _one_space(each: spaces.Dict[Any], kind: str) -> spaces.Space[Any]:
+    """Return the space, which is equal for all agents."""
+    (first, space), *others = each.spaces.items()
+    for name, other in others:
+        found = difference(space, other)
+        if found is not None:
+            raise ValueError(
+                f"agents='rows' needs equal {kind} spaces, and those of {first!r} and {name!r} "
+                f"differ: {found}: use agents='dict' (as_env)"
+            )
+    return space
