@@ -281,7 +281,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         begun = ALL if self._begun is None else self._begun
         self._alive[begun] = batch["flags"][begun, ALIVE]
         merged = self._merge(infos, self.env.num_envs)
-        over: Mask = ~self._alive.any(axis=1)
+        over: Any = ~self._alive.any(axis=1)
         observations = self._show(batch, self._alive, over, merged)
         if self._begun is not None and self._lives:
             self._lives.pop()  # the first observations replace the last ones

@@ -98,7 +98,7 @@ class Validated:
     ) -> None:
         self._env, self._rows, self._declared, self._steps = env, rows, declared, 0
         names = ("single_observation_space", "observation_space")
-        original = getattr(built.env, names[built.parts is None])
+        original = getattr(built.env, names[not built.is_vector])
         self._rules = [observation_rule(space, original) for space in built.observation_spaces]
 
     def reset(self, **arguments: Any) -> Any:
