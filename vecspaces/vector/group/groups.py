@@ -74,7 +74,7 @@ def build_group(
 
 def _key(item: tuple[int, Built]) -> int | None:
     place, built = item
-    return None if built.parts is None else place
+    return place if built.is_vector else None
 
 
 class Groups:
