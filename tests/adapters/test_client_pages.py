@@ -52,7 +52,7 @@ def assert_trained_alike(
 
 def test_skrl(tmp_path: Path) -> None:
     pytest.importorskip("skrl", reason="skrl is not installed")
-    code = code_of("skrl", replaced={"10_000": "96"})
+    code = code_of("training_libraries", "skrl", {"10_000": "96"})
     gymnasium = {
         "from vecspaces.adapters.gymnasium import": "from gymnasium import",
         "async": "sync",
@@ -106,7 +106,7 @@ SEEDS = """    import torch
 def test_agilerl(tmp_path: Path) -> None:
     pytest.importorskip("agilerl", reason="AgileRL is not installed")
     short = {"2_048": "32", "100_000": "128", "10_000": "128", "    agent =": SEEDS}
-    code = "import numpy\n" + code_of("agilerl", replaced=short)
+    code = "import numpy\n" + code_of("training_libraries", "AgileRL", short)
     theirs = {
         "from vecspaces.adapters.gymnasium import make_vec ": "from gymnasium import make_vec ",
         "num_envs=16)": "num_envs=16, vectorization_mode='sync')",

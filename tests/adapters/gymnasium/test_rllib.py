@@ -20,7 +20,7 @@ from ray.tune.registry import register_env
 
 
 def create(config: dict[str, Any]) -> Any:
-    """Return a vector env where RLlib asks for one, as docs/rllib.md has it."""
+    """Return a vector env where RLlib asks for one, as docs/training_libraries.md has it."""
     if "num_envs" in config:
         return make_vec("CartPole-v1", config["num_envs"], num_workers=2, context="fork")
     return gymnasium.make("CartPole-v1")
