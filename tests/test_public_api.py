@@ -161,4 +161,5 @@ def test_defaults_of_the_arguments_that_gymnasium_lacks() -> None:
         "stats": False,
         "validate": False,
         "info_space": None,
+        "worker_init_fn": None,
     }

@@ -1,12 +1,15 @@
-"""Pickling by name: which functions and classes are sent by name, and which by value."""
+"""Pickling by name or by value, and what to say of values that cannot be pickled."""
 
 from __future__ import annotations
 
+import inspect
 import io
+import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import FunctionType
+from traceback import walk_tb
+from types import FunctionType, MethodType
 from typing import Any
 
 import cloudpickle
@@ -47,3 +50,66 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         if hasattr(type(value), "reduce_by"):  # a layout, which pickles its parts separately
             return value.reduce_by(partial(dumps_by_name, by_name=self._by_name))
         return super().reducer_override(value)
+
+
+def loads(data: bytes) -> Any:
+    """Unpickle; an endless `__getattr__` is an error of one line, and not of a thousand frames."""
+    try:
+        return pickle.loads(data)
+    except RecursionError as error:
+        frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+        owners = [frame.f_locals for frame in frames if frame.f_code.co_name == "__getattr__"]
+        if not owners:
+            raise
+        name = type(next(iter(owners[-1].values()))).__qualname__
+        raise RecursionError(
+            f"{name}.__getattr__ calls itself for ever: while an object is unpickled, it has no "
+            "attributes yet; raise AttributeError for names that begin with an underscore"
+        ) from None
+
+
+def unpicklable(
+    value: Any, name: str, dumps: Callable[[Any], object], error: Exception, advice: str
+) -> TypeError:
+    """Return the error for a value that `dumps` refuses; it names the innermost such part."""
+    seen = set[int]()
+    parts: list[tuple[str, Any]] = [(name, value)]
+    while parts:
+        where, value = parts[0]
+        name, parts = where, []
+        if id(value) not in seen:
+            seen.add(id(value))
+            parts = [(f"{name}{at}", part) for at, part in _parts_of(value) if _fails(dumps, part)]
+    return TypeError(
+        f"{name} ({type(value).__qualname__}) cannot be sent to a worker: {error}; {advice}"
+    )
+
+
+def _fails(dumps: Callable[[Any], object], value: Any) -> bool:
+    try:
+        dumps(value)
+    except Exception:
+        return True
+    return False
+
+
+def _parts_of(value: Any) -> Iterable[tuple[str, Any]]:
+    """Return the parts of a value that are pickled with it, and where they are in it."""
+    if isinstance(value, partial):
+        return (".func", value.func), (".args", value.args), (".keywords", value.keywords)
+    if isinstance(value, MethodType):
+        return [(".__self__", value.__self__)]
+    if isinstance(value, FunctionType):
+        variables = inspect.getclosurevars(value)
+        variables_by_name = {**variables.globals, **variables.nonlocals}
+        defaults = enumerate(value.__defaults__ or ())
+        return [
+            *((f", variable {name}", part) for name, part in variables_by_name.items()),
+            *((f", default {number}", part) for number, part in defaults),
+        ]
+    if isinstance(value, Mapping):
+        return [(f"[{key!r}]", part) for key, part in value.items()]
+    if isinstance(value, (list, tuple, set, frozenset)) and not hasattr(value, "_fields"):
+        return [(f"[{number}]", part) for number, part in enumerate(value)]
+    names: Iterable[str] = getattr(value, "_fields" if isinstance(value, tuple) else "__dict__", [])
+    return [(f".{name}", getattr(value, name)) for name in names]

@@ -83,6 +83,8 @@ class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             keys of infos must be strings. Shapes, dtypes and nesting are always checked.
         info_space: A Dict with the keys of infos that are checked, and stored like observations.
             None: the environments' own `info_space`, if they have one; an empty Dict: no keys.
+        worker_init_fn: A function that is called with the index of each worker, in this worker,
+            before its factories are unpickled; also in a worker that replaces another.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -130,6 +132,7 @@ class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         stats: bool = False,
         validate: bool = False,
         info_space: Any = None,
+        worker_init_fn: Callable[[int], Any] | None = None,
     ) -> None:
         arguments = locals()  # named as in `Settings`
         if worker is not None:
@@ -149,6 +152,10 @@ class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         settings = Settings.of(len(self.env_fns), arguments)
         if worker_threads is not None:
             check_count("worker_threads", worker_threads)
+        if worker_init_fn is not None and not callable(worker_init_fn):
+            raise TypeError(
+                f"worker_init_fn must be a function of an int, found {worker_init_fn!r}"
+            )
         self.num_workers = _choose_workers(len(self.env_fns), num_workers, max_concurrency)
         backend = ProcessBackend(
             self.env_fns,
@@ -160,6 +167,7 @@ class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             worker_threads=worker_threads,
             validate=settings.validate,
             slow_warning=settings.slow_warning,
+            init_fn=worker_init_fn,
         )
         super().__init__(backend, settings, "an AsyncVectorEnv")
 

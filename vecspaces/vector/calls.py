@@ -12,7 +12,7 @@ from vecspaces.vector.engine.arguments import check_env_ids
 from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.rows import LOST
 from vecspaces.vector.engine.tickets import Ticket
-from vecspaces.vector.exchange.messages import CallRows, Op, SetAttr
+from vecspaces.vector.exchange.messages import Call, CallRows, Op, SetAttr
 from vecspaces.vector.exchange.stats import Stats, summarise
 from vecspaces.vector.group.attributes import get_attribute
 
@@ -185,7 +185,8 @@ class Calls:
         """Begin what `_run_call` does."""
         check_called(name)
         chosen = self._choose_called(call, env_ids)
-        payloads = {worker: CallRows((name, args, kwargs), rows) for worker, rows in chosen.items()}
+        call_of = Call(name, args, kwargs)
+        payloads = {worker: CallRows(call_of, rows) for worker, rows in chosen.items()}
         self._engine.issue_call(call, Op.CALL, payloads)
 
     def _choose_called(self, call: str, env_ids: Any) -> dict[int, list[int]]:

@@ -54,6 +54,7 @@ class MakeOptions(TypedDict, total=False):
     daemon: bool
     worker: None
     max_concurrency: int | None
+    worker_init_fn: Callable[[int], Any] | None
 
     # RayVectorEnv
     envs_per_actor: int | None

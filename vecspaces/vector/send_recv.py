@@ -20,6 +20,7 @@ from vecspaces.vector.engine.seeds import spread_seeds
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import gather, merge
+from vecspaces.vector.exchange.messages import Call
 
 _SAME_STEP = AutoresetMode.SAME_STEP  # access to members of enumerations is slow
 
@@ -153,7 +154,7 @@ class SendRecv:
         self._engine.check("call", "send_call")
         rows = check_env_ids(env_ids, self.num_envs)
         self._check_some(rows, "send_call", "send_call")
-        self._engine.send_call(rows, (name, args, kwargs), "send_call")
+        self._engine.send_call(rows, Call(name, args, kwargs), "send_call")
 
     def recv(
         self,

@@ -230,7 +230,7 @@ class Worker:
         setup = self._setup
         try:
             group = build_group(
-                setup.env_fns(),
+                list(setup.env_fns().values()),
                 setup.autoreset_mode,
                 setup.first,
                 validate=setup.validate,

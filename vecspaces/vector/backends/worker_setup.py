@@ -12,6 +12,7 @@ import sys
 from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Generic, TypeVar
 
@@ -20,8 +21,10 @@ import numpy as np
 
 from vecspaces.cores import count_usable_cores
 from vecspaces.interop import pack_registrations, unpack_registrations
+from vecspaces.pickling import loads, unpicklable
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.startup import Surroundings
+from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups, build_group
@@ -30,33 +33,40 @@ T = TypeVar("T")
 
 
 class Late(Generic[T]):
-    """A value that is pickled by value, and unpickled when it is called.
+    """A value that is pickled by value, and unpickled when it is called; its name is for errors.
 
-    Args:
-        value: May contain what multiprocessing pickles while it starts a process.
+    It may contain what multiprocessing pickles while it starts a process.
     """
 
-    def __init__(self, value: T) -> None:
-        self._value, self._packed = value, b""
+    def __init__(self, name: str, value: T) -> None:
+        self._name, self._value = name, value
 
     def __call__(self) -> T:
         """Return the value."""
-        return pickle.loads(self._packed) if self._packed else self._value
+        return self._value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        file = io.BytesIO()
-        pickler = cloudpickle.Pickler(file)
-        pickler.dispatch_table = ChainMap(
-            pickler.dispatch_table, ForkingPickler(file).dispatch_table
-        )
-        pickler.dump(self._value)
-        return _received, (file.getvalue(),)
+        try:
+            return partial, (loads, _dumps(self._value))
+        except Exception as error:
+            advice = "make it inside of the function, or make the vector env with context='fork'"
+            raise unpicklable(self._value, self._name, _dumps, error, advice) from error
 
 
-def _received(packed: bytes) -> Late[Any]:
-    late: Late[Any] = Late(None)
-    late._packed = packed
-    return late
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """cloudpickle's pickler, with what multiprocessing adds to its own one."""
+
+    @property
+    def dispatch_table(self) -> ChainMap[Any, Any]:
+        """How values of a type are pickled."""
+        additions = ForkingPickler(io.BytesIO()).dispatch_table
+        return ChainMap(super().dispatch_table, additions)
+
+
+def _dumps(value: Any) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,8 @@ class WorkerSetup:
 
     Attributes:
         first: The index of its first factory; `count` is the number of its factories.
+        env_fns: Returns the factories, by their indices.
+        init_fn: Returns `worker_init_fn`.
         threads: The number of threads for native libraries; None: unchanged.
         entropy: The seed of the global generators: the caller's state, the index, the generation.
         registrations: The caller's Gymnasium ids.
@@ -75,7 +87,8 @@ class WorkerSetup:
     index: int
     first: int
     count: int
-    env_fns: Late[list[Callable[[], Any]]]
+    env_fns: Callable[[], dict[int, Callable[[], Any]]]
+    init_fn: Callable[[], Callable[[int], Any] | None]
     autoreset_mode: AutoresetMode
     threads: int | None
     entropy: tuple[int, ...]
@@ -98,9 +111,15 @@ class WorkerSetup:
         (self.surroundings or Surroundings.here(self.threads)).adopt()
         _limit_threads(self.threads)
         _seed_globals(self.entropy)
+        try:
+            init_fn = self.init_fn()
+            if init_fn is not None:
+                init_fn(self.index)
+        except BaseException as error:
+            raise Failure.of(error, self.factories, "worker_init_fn") from None
         unpack_registrations(self.registrations)
         return build_group(
-            self.env_fns(),
+            list(self.env_fns().values()),
             self.autoreset_mode,
             self.first,
             validate=self.validate,
@@ -126,6 +145,7 @@ def plan_workers(
     threads: int | None,
     by_value: bool,
     validate: bool = False,
+    init_fn: Callable[[int], Any] | None = None,
 ) -> list[WorkerSetup]:
     """Divide the factories into slices, one per worker; `by_value`: for a new interpreter."""
     # The state is only read, so that the caller's own random numbers do not change.
@@ -138,7 +158,8 @@ def plan_workers(
             index,
             part.start,
             len(part),
-            Late(list(env_fns[part.start : part.stop])),
+            Late("env_fns", {number: env_fns[number] for number in part}),
+            Late("worker_init_fn", init_fn),
             autoreset_mode,
             threads,
             (*entropy, index, 0),

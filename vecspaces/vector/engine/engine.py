@@ -42,6 +42,7 @@ from vecspaces.vector.exchange.failures import (
 )
 from vecspaces.vector.exchange.infos import find_endless, snapshot, split
 from vecspaces.vector.exchange.messages import (
+    Call,
     CallRows,
     CannotSend,
     Op,
@@ -171,7 +172,7 @@ class Engine:
         except CannotSend as error:
             del replies.tickets[ticket.number]
             replies.inside = False
-            raise error.reason from None
+            raise error.reason from error.__cause__
         except Exception:
             replies.check_open()
             raise
@@ -268,7 +269,7 @@ class Engine:
         table.send(rows, ticket.number, starts)
         self.replies.inside = False
 
-    def send_call(self, rows: Sequence[int], call: tuple[Any, Any, Any], name: str) -> None:
+    def send_call(self, rows: Sequence[int], call: Call, name: str) -> None:
         """Send a call of some rows, whose results are received as those of steps are.
 
         Each row gets a command of its own, so that an exception concerns this row alone.

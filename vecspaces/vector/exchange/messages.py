@@ -9,7 +9,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from vecspaces.pickling import dumps_by_name
+from vecspaces.pickling import dumps_by_name, unpicklable
 from vecspaces.vector.exchange.infos import Part
 
 
@@ -101,10 +101,18 @@ class StepRows(NamedTuple):
     share: int  # how many rows of a worker the caller waits for
 
 
+class Call(NamedTuple):
+    """A method, a function of an environment, or an attribute, and the arguments."""
+
+    name: str | Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+
 class CallRows(NamedTuple):
     """The arguments of `CALL`."""
 
-    call: tuple[Any, tuple[Any, ...], Mapping[str, Any]]  # name or function, and its arguments
+    call: Call
     rows: Sequence[int]
 
 
@@ -120,12 +128,21 @@ make_reply: Callable[[tuple[int, Op, int, Any]], Reply] = partial(tuple.__new__,
 make_written: Callable[[tuple[Any, Any, Any]], Written] = partial(tuple.__new__, Written)
 
 
+_MAKE_IT_THERE = (
+    "let the environment make it; locks, queues and pipes of multiprocessing can be passed in "
+    "env_fns alone, which are sent while a worker starts"
+)
+
+
 class CannotSend(Exception):  # noqa: N818 - a state, not a fault
     """A command could not be pickled, for a reason; no worker has received any part of it."""
 
-    def __init__(self, reason: Exception) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(
+        self, op: Op, payload: Any, dumps: Callable[[Any], bytes], error: Exception
+    ) -> None:
+        super().__init__(error)
+        value = payload.call if isinstance(payload, CallRows) else payload
+        self.reason = unpicklable(value, op.verb, dumps, error, _MAKE_IT_THERE)
 
 
 def dumps(value: Any) -> bytes:

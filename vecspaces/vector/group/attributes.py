@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vecspaces.env import EnvLike
-
-#: A method, a function of an environment, or an attribute, and the arguments.
-Call = tuple["str | Callable[..., Any]", Sequence[Any], Mapping[str, Any]]
+from vecspaces.vector.exchange.messages import Call as Call
 
 
 def get_attribute(env: EnvLike, name: str) -> Any:

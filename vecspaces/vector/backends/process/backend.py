@@ -153,6 +153,7 @@ class ProcessBackend(RemoteBackend):
         worker_threads: int | None,
         validate: bool = False,
         slow_warning: float | None = None,
+        init_fn: Callable[[int], Any] | None = None,
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise RuntimeError(_UNGUARDED)
@@ -174,6 +175,7 @@ class ProcessBackend(RemoteBackend):
             worker_threads,
             by_value=not self._forked,
             validate=validate,
+            init_fn=init_fn,
         )
         super().__init__(setups, slow_warning)
         self._handles: list[Handle] = []
@@ -339,7 +341,7 @@ class ProcessBackend(RemoteBackend):
                 arguments = payload, exported, spilled
                 frames.append(pack_frame(op, slot, seq, arguments, pickle))
         except Exception as error:
-            raise CannotSend(error) from None
+            raise CannotSend(op, payload, self._pickling.dumps, error) from error
         return frames
 
     def _close_envs(

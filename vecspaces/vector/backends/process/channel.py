@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import pickle
 import select
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from vecspaces import system
+from vecspaces.pickling import loads
 from vecspaces.vector.backends.process import descriptors
 from vecspaces.vector.backends.process.line import GONE, Line
 from vecspaces.vector.backends.process.waiting import spin
@@ -34,7 +34,7 @@ Frame = tuple[Op, int, int, bytes]
 
 def unpack(data: bytes) -> Any:
     """Unpickle a payload, which came over an inherited descriptor; may raise anything."""
-    return pickle.loads(data) if data else None
+    return loads(data) if data else None
 
 
 def pack_frame(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from contextlib import suppress
 from multiprocessing.context import get_spawning_popen
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vecspaces.vector.backends.process.channel import pack_frame
 from vecspaces.vector.backends.process.tree import MARK
-from vecspaces.vector.exchange.messages import Op, dumps
+from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.utils.processes import MPI_PREFIXES
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Parcel:
         self._setup, self.packed = setup, b""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self.packed = pack_frame(Op.BUILD, 0, 0, (self._setup.factories, dumps(self._setup)))
+        self.packed = pack_frame(Op.BUILD, 0, 0, (self._setup.factories, pickle.dumps(self._setup)))
         return type(None), ()
 
 

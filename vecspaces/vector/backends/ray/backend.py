@@ -160,7 +160,7 @@ class RayBackend(RemoteBackend):
             try:
                 packed = cloudpickle.dumps((payload, actions))
             except Exception as error:
-                raise CannotSend(error) from None
+                raise CannotSend(op, payload, cloudpickle.dumps, error) from error
             command = int(op), slot, packed
             requests.append(_Request(worker, op, "execute", command, seq, slot))
         self._touched = payloads
