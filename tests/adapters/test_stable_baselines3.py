@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import warnings
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from vecspaces.wrappers import RecordEpisodeStatistics
 sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 from stable_baselines3.common import vec_env as sb3_vec_env  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+from stable_baselines3.common.envs import IdentityEnv  # noqa: E402
 from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 from stable_baselines3.common.monitor import Monitor  # noqa: E402
 
@@ -112,10 +114,21 @@ def test_spaces_seeds_and_options_are_those_of_sb3() -> None:
     for _ in range(4):
         vec_env.step(np.zeros(2, int))
     assert_identical(first, kept)  # what was returned is not written over
-    vec_env.set_options([{"track": 1}, {}])
-    vec_env.reset()
-    once = [{"track": 3}, None]  # autoresets get none
-    assert vec_env.get_attr("options") == [[*once, {"track": 1}], [*once, None]]
+    vec_env.close()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("second", [{"track": 3}, {"track": 1}, {}])
+def test_set_options_concerns_the_next_reset_alone(name: str, second: dict[str, Any]) -> None:
+    vec_env = CLASSES[name](courses(2))
+    vec_env.set_options([{"track": 3}, second])
+    for _ in range(2):
+        vec_env.reset()
+        for _ in range(4):
+            vec_env.step(np.zeros(2, int))  # to the end of an episode
+    rest = vec_env.get_attr("options")[0][1:]
+    assert rest == [None] * len(rest) and len(rest) > 1
+    assert vec_env.get_attr("options") == [[{"track": 3}, *rest], [second or None, *rest]]
     vec_env.close()
 
 
@@ -225,6 +238,11 @@ def test_methods_attributes_and_wrappers_with_indices(constructor: Any) -> None:
     assert vec_env.env_method("multiply", 3, plus=1) == [1, 4, 7, 10]
     assert vec_env.env_method("multiply", 3, indices=[2, 0]) == [6, 0]
     assert vec_env.get_attr("number", indices=-1) == [3]
+    twice = {"indices": [2, 0, 2]}
+    assert vec_env.env_method("multiply", 3, **twice) == [6, 0, 6]
+    assert vec_env.get_attr("number", **twice) == [2, 0, 2]
+    vec_env.set_attr("novel", 4, **twice)
+    assert vec_env.env_is_wrapped(gymnasium.Env, **twice) == [False] * 3  # it wraps nothing
     vec_env.set_attr("number", [5], indices=[1])
     assert vec_env.get_attr("number") == [0, [5], 2, 3]
     assert vec_env.get_attr("multiply", indices=0)[0](2, 1) == 1  # it is not called
@@ -259,7 +277,42 @@ def test_what_is_refused_is_closed() -> None:
         VecspacesVecEnv(courses(), num_workers=1, copy=False)
 
 
+ACTIONS = [
+    gymnasium.spaces.Discrete(3, start=-1),
+    gymnasium.spaces.MultiDiscrete([2, 3], start=[0, 1]),
+]
+
+
+@pytest.mark.parametrize("space", ACTIONS)
+def test_actions_that_do_not_start_at_0_are_refused_with_the_wrapper(space: Any) -> None:
+    class Started(Sampler, gymnasium.Env[Any, Any]):  # which Gymnasium's wrappers take
+        pass
+
+    make = partial(Started, gymnasium.spaces.Discrete(2), space)
+
+    def wrap() -> Any:
+        env = make()
+        space = type(env.action_space)(getattr(env.action_space, "nvec", 3))
+        return gymnasium.wrappers.TransformAction(env, lambda a: a + env.action_space.start, space)
+
+    with pytest.raises(ValueError, match=r"wrap each environment in gymnasium.*TransformAction"):
+        DummyVecEnv([make])
+    vec_env = DummyVecEnv([wrap])
+    vec_env.reset()
+    vec_env.step(np.zeros((1, *space.shape), int))
+    vec_env.close()
+
+
 # ---------------------------------------------------------------------- Stable-Baselines3's own
+
+
+def test_training_on_an_environment_that_draws_from_its_spaces_is_that_of_dummy_vec_env() -> None:
+    weights = []
+    for kind in (DummyVecEnv, sb3_vec_env.DummyVecEnv):
+        with closing(kind([lambda: IdentityEnv(3)])) as vec_env:
+            model = sb3.PPO("MlpPolicy", vec_env, seed=1, n_steps=32, batch_size=32).learn(64)
+        weights.append([weight.detach().numpy() for weight in model.policy.parameters()])
+    assert_identical(*weights)
 
 
 def cart_poles(mode: str = "SameStep", count: int = 2) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces import vector
+from vecspaces import spaces, vector
 from vecspaces.adapters.wrapping import (
     batch_actions,
     has_attribute,
@@ -24,6 +24,7 @@ from vecspaces.adapters.wrapping import (
     taken,
 )
 from vecspaces.interop import require_extra
+from vecspaces.vector.engine.arguments import Once
 from vecspaces.vector.group.attributes import get_attribute
 
 _vec_env: Any = require_extra("stable_baselines3.common.vec_env", "sb3")
@@ -63,7 +64,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
 
     Raises:
         TypeError: `vector_env` is no vector env of single environments.
-        ValueError: `vector_env` does not copy its observations.
+        ValueError: `vector_env` does not copy its observations, or its actions do not start at 0.
         CustomSpaceError: Gymnasium has no space of this kind.
 
     Example:
@@ -94,6 +95,13 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
 
     def _wrap(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
         """Take a vector env that was checked."""
+        actions = vector_env.single_action_space
+        if np.any(getattr(actions, "start", 0)):
+            raise ValueError(
+                f"action_space: Stable-Baselines3's policies count from 0, not from the start of "
+                f"{actions}: wrap each environment in gymnasium.wrappers.TransformAction(env, "
+                "lambda action: action + env.action_space.start, space_that_starts_at_0)"
+            )
         self.vector_env: Any = vector_env
         self._mode = vector.AutoresetMode.of(vector_env.metadata["autoreset_mode"])
         super().__init__(
@@ -117,20 +125,16 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
     def reset(self) -> Any:
         """Begin new episodes, with the seeds and options of `seed` and `set_options`.
 
-        Autoresets also use options that differ between environments.
-
         Returns:
             The batch of observations; the infos are in `reset_infos`.
         """
-        options: Any = None
-        if any(self._options):
-            alike = all(given == self._options[0] for given in self._options)
-            each = [given or None for given in self._options]
-            options = self._options[0] if alike else [each[row] for row in self._firsts]
+        options = Once(self._options[row] or None for row in self._firsts)
         # The agents of environment k have one seed: seed + k.
         seeds: Any = self._seeds[: len(self._firsts)]
         seeds = None if all(seed is None for seed in seeds) else seeds
-        observations, infos = self.vector_env.reset(seed=seeds, options=options)
+        observations, infos = self.vector_env.reset(
+            seed=seeds, options=options if any(options) else None
+        )
         self._check_agents(infos)
         self.reset_infos = vector.infos_as_list(infos, self.num_envs)
         if self._declares_masks:
@@ -266,9 +270,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             indices: The environments concerned; None: all.
         """
         self._masks = None  # it may change them
-        rows = self._rows(indices)
-        values = [value] * len(rows)
-        self.vector_env.set_attr(attr_name, values, env_ids=rows)
+        rows = list(dict.fromkeys(self._rows(indices)))
+        self.vector_env.set_attr(attr_name, [value] * len(rows), env_ids=rows)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
@@ -317,7 +320,10 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         return list(self.vector_env.render() or ())
 
     def _call(self, name: Any, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
-        return list(self.vector_env.call(name, *args, env_ids=self._rows(indices), **kwargs))
+        rows = self._rows(indices)
+        if len(set(rows)) < len(rows):  # an environment that is named twice is called twice
+            return [self._call(name, *args, indices=row, **kwargs)[0] for row in rows]
+        return list(self.vector_env.call(name, *args, env_ids=rows, **kwargs))
 
     def _rows(self, indices: Indices) -> list[int]:
         """Return indices as numbers; negative ones count from the end, as in a list."""
@@ -403,6 +409,11 @@ class DummyVecEnv(_DropIn):
 
     def __init__(self, env_fns: Iterable[Any]) -> None:
         super().__init__(env_fns, backend="sync")
+        # Their own spaces, which the `seed` of an algorithm seeds.
+        for name in ("observation_space", "action_space"):
+            space = getattr(self.envs[0], name)
+            if not isinstance(space, spaces.Space):
+                setattr(self, name, space)
         try:
             _preprocessing.check_for_nested_spaces(self.observation_space)
         except BaseException:

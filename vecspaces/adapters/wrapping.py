@@ -82,14 +82,13 @@ def batch_actions(space: spaces.Space[Any], actions: Any, count: int) -> Any:
 
 
 def has_wrapper(env: Any, wrapper: type) -> bool:
-    """Whether an environment, or one that it wraps, is an instance of a class."""
-    while not isinstance(env, wrapper):
-        # Not getattr: some wrappers look up a missing attribute in what they wrap.
-        inside = vars(env).get("env") if hasattr(env, "__dict__") else None
-        if inside is None:
-            return False
+    """Whether a wrapper around an environment is an instance of a class."""
+    # Not getattr: some wrappers look up a missing attribute in what they wrap.
+    while (inside := getattr(env, "__dict__", {}).get("env")) is not None:
+        if isinstance(env, wrapper):
+            return True
         env = inside
-    return True
+    return False
 
 
 def has_attribute(env: Any, name: str) -> bool:

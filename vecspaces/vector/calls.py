@@ -99,16 +99,24 @@ class Calls:
         """
         return self._end_call("call_wait", timeout)
 
-    def get_attr(self, name: str, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
+    def get_attr(
+        self, name: str, *indices: Any, env_ids: Sequence[int] | None = None
+    ) -> tuple[Any, ...]:
         """Get an attribute of the environments or of their wrappers, which is not called.
 
         Args:
             name: The attribute.
+            *indices: Not allowed; Stable-Baselines3's wrappers pass them.
             env_ids: The environments concerned; None: all.
 
         Returns:
             One value per environment.
         """
+        if indices:
+            raise TypeError(
+                "get_attr takes environments as env_ids=[...]; a wrapper of Stable-Baselines3 "
+                "takes vecspaces.adapters.stable_baselines3.as_vec_env(envs)"
+            )
         return self._run_call("get_attr", get_attribute, (name,), {}, env_ids)
 
     def set_attr(self, name: str, values: Any, *, env_ids: Sequence[int] | None = None) -> None:

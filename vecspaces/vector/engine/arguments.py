@@ -100,6 +100,10 @@ def check_workers(num_workers: Any, num_factories: int) -> int:
 Options = Mapping[str, Any]
 
 
+class Once(list["Options | None"]):
+    """Options of one reset, one mapping per environment; autoresets do not get them."""
+
+
 class ResetPlan(NamedTuple):
     """The rows of one reset; seeds and options are those of all environments."""
 
@@ -141,7 +145,7 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
                 f"options[{number}] holds a reset_mask, which belongs to all environments: give "
                 "one mapping of options, or reset all environments"
             )
-    return ResetPlan(rows, seeds, list(options), True)
+    return ResetPlan(rows, seeds, list(options), not isinstance(options, Once))
 
 
 def rows_of(counts: Sequence[int]) -> list[range]:
