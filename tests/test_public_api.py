@@ -30,8 +30,8 @@ PUBLIC = {
     "vecspaces.vector": {
         "AsyncVectorEnv", "AutoresetMode", "RayVectorEnv", "Rollout", "Stats",
         "SyncVectorEnv", "ThreadVectorEnv", "Transition", "VectorActionWrapper", "VectorEnv",
-        "VectorObservationWrapper", "VectorRewardWrapper", "VectorWrapper", "infos_as_list",
-        "merge_infos", "utils",
+        "VectorObservationWrapper", "VectorRewardWrapper", "VectorState", "VectorWrapper",
+        "infos_as_list", "merge_infos", "utils",
     },
     "vecspaces.vector.utils": {
         "CloudpickleWrapper", "batch_differing_spaces", "batch_space", "clear_mpi_env_vars",

@@ -28,11 +28,11 @@ def dumps_by_name(value: Any, by_name: Callable[[Any], bool] = is_in_main, **opt
     # cloudpickle sends those of the main module by value, which a forked worker has too: there, a
     # class that is sent by value would be a second class.
     file = io.BytesIO()
-    _Pickler(file, by_name, **{"protocol": 5, **options}).dump(value)
+    NamePickler(file, by_name, **{"protocol": 5, **options}).dump(value)
     return file.getvalue()
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+class NamePickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     """cloudpickle's pickler, except for functions and classes that `by_name` accepts."""
 
     def __init__(self, file: io.BytesIO, by_name: Callable[[Any], bool], **options: Any) -> None:

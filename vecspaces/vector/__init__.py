@@ -10,6 +10,7 @@ from vecspaces.vector.exchange.infos import infos_as_list, merge_infos
 from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.ray_vector_env import RayVectorEnv
 from vecspaces.vector.send_recv import Transition
+from vecspaces.vector.states import VectorState
 from vecspaces.vector.sync_vector_env import SyncVectorEnv
 from vecspaces.vector.thread_vector_env import ThreadVectorEnv
 from vecspaces.vector.vector_env import VectorEnv
@@ -33,6 +34,7 @@ __all__ = [
     "VectorEnv",
     "VectorObservationWrapper",
     "VectorRewardWrapper",
+    "VectorState",
     "VectorWrapper",
     "infos_as_list",
     "merge_infos",

@@ -38,6 +38,7 @@ from vecspaces.vector.exchange.infos import merge
 from vecspaces.vector.exchange.stats import CallerClock
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.send_recv import SendRecv
+from vecspaces.vector.states import States
 from vecspaces.vector.vector_env import ActType, ObsType, VectorEnv
 
 # `close()` ends within five seconds: four for the close command, one to terminate and kill.
@@ -55,6 +56,7 @@ ManagedStep: TypeAlias = tuple[
 class ManagedVectorEnv(
     Calls,
     SendRecv,
+    States,
     VectorEnv[ObsType, ActType, npt.NDArray[Any]],
     Generic[ObsType, ActType],
 ):

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from vecspaces.vector.engine.restarts import RestartBudget, choose_budget
 from vecspaces.vector.engine.seeds import spread_seeds
 from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.exchange.info_space import check_info_space
+from vecspaces.vector.exchange.messages import RowState
 
 
 class Settings(NamedTuple):
@@ -112,6 +114,9 @@ class ResetPlan(NamedTuple):
     options: list[Options | None]
     keep_options: bool  # for autoresets
     is_masked: bool = False
+    # By row, states that are loaded in place of resets, and whether the episode has ended.
+    states: Mapping[int, RowState] = MappingProxyType({})
+    ended: Mapping[int, bool] = MappingProxyType({})
 
 
 def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:

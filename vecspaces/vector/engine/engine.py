@@ -69,6 +69,7 @@ class Engine:
         everyone: All workers, with the payload of a command without arguments.
         waits: The waits for replies.
         masked_rows: The rows of the last reset if it had a mask, and wrote into the current slot.
+        loaded: The rows of the last reset that got a state, and whether the episode of each ended.
     """
 
     def __init__(self, links: Backend, settings: Settings) -> None:
@@ -81,6 +82,7 @@ class Engine:
         self.waits = Waits(links, settings, self.rows, self.replies)
         self.everyone: dict[int, None] = dict.fromkeys(range(len(links.slices)))
         self.masked_rows: list[int] | None = None
+        self.loaded: Mapping[int, bool] = {}
         self._is_foreign = False
         # Whether `fileno` was called.
         self._is_watched = False
@@ -218,14 +220,16 @@ class Engine:
         payloads: dict[int, Any] = {}
         for worker, chosen in self.supervisor.of_rows(rows).items():
             starts = {row: (plan.seeds[row], plan.options[row]) for row in chosen}
-            payloads[worker] = ResetRows(starts, plan.keep_options, table.needs_building(chosen))
+            broken = table.needs_building(chosen)
+            states = {row: plan.states[row] for row in chosen if row in plan.states}
+            payloads[worker] = ResetRows(starts, plan.keep_options, broken, states)
         for row in rows:
             table.note_start(row, plan.seeds[row], plan.options[row] if plan.keep_options else None)
         ticket = self._ticket(_RESET, "reset", name, payloads, rows)
         if not goes_on:
             ticket.slot = ticket.steps = 0
         self._issue(ticket, name)
-        self.masked_rows = rows if goes_on else None
+        self.masked_rows, self.loaded = rows if goes_on else None, dict(plan.ended)
         replies.pending, replies.inside = ticket, False
 
     def issue_rows(
@@ -413,6 +417,7 @@ class Engine:
             self._clock.begin()
         assert ticket.rows is not None
         self.rows.finish_reset(snapshot(split(parts_of(ticket), ticket.rows)))
+        self.rows.finish_load(self.loaded)
 
     def end_rollout(self) -> Rollout:
         """Return the steps of a complete rollout; the next step begins another."""

@@ -156,6 +156,12 @@ class RowTable:
             self._drop(row)
             self.state[row], self.ready[row] = FRESH, info
 
+    def finish_load(self, ended: Mapping[int, bool]) -> None:
+        """Note that rows have a state in place of a reset; there is nothing to be received."""
+        for row, has_ended in ended.items():
+            self.state[row] = ENDED if has_ended else 0
+            self._drop(row)
+
     def _begin(self, row: int) -> None:
         """Note that an episode begins, in an environment that is built again if necessary."""
         self.failures.pop(row, None)

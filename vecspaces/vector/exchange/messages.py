@@ -30,6 +30,8 @@ class Op(IntEnum):
     SET_ATTR = 7
     STATS = 8
     CLOSE = 9
+    SAVE_STATE = 10
+    CHECK_STATE = 11
     # worker to caller
     BUILT = 16
     BOUND = 17
@@ -84,12 +86,33 @@ class Restart(NamedTuple):
     starts: Starts  # the seeds, unless a reset gives others; the options are of autoresets
 
 
+class SaveRows(NamedTuple):
+    """The arguments of `SAVE_STATE`."""
+
+    rows: Sequence[int]
+
+
+class RowState(NamedTuple):
+    """The state of a row, which can be loaded into any row of an equal environment."""
+
+    packed: bytes  # what the group saved
+    observation: Any  # the last one
+    infos: Mapping[str, Any]  # those of the `info_space`
+
+
 class ResetRows(NamedTuple):
     """The arguments of `RESET`."""
 
     starts: Starts
     keep_options: bool  # whether autoresets get the options too
     broken: Sequence[int]  # rows whose environments are built again first
+    states: Mapping[int, RowState]  # rows of `starts` that get a state in place of a reset
+
+
+class CheckRows(NamedTuple):
+    """The arguments of `CHECK_STATE`."""
+
+    states: Mapping[int, RowState]
 
 
 class StepRows(NamedTuple):

@@ -66,6 +66,20 @@ class Positions:
         for row in rows:
             began[row] -= 1
 
+    def save(self, worker: int, row: int) -> list[int]:
+        """Return the position of an environment, for `load`."""
+        first = row * _WIDTH
+        numbers = self._numbers[first : first + _WIDTH].tolist()
+        numbers[_BEGAN] = self.steps[worker] - numbers[_BEGAN]
+        return numbers
+
+    def load(self, worker: int, row: int, numbers: Sequence[int]) -> None:
+        """Note the position of an environment whose state was loaded."""
+        first = row * _WIDTH
+        for place, number in enumerate(numbers):
+            began = self.steps[worker] - number
+            self._numbers[first + place] = began if place == _BEGAN else number
+
     def place(self, worker: int, row: int) -> Place:
         """Return the position of the environment that a worker is busy with."""
         first = row * _WIDTH

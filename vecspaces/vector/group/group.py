@@ -17,7 +17,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Part
-from vecspaces.vector.exchange.messages import Op, Restart, Starts, Written, make_written
+from vecspaces.vector.exchange.messages import Op, Restart, RowState, Starts, Written, make_written
 from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import (
@@ -124,8 +124,8 @@ class Group(ABC):
     def execute(self, op: Op, slot: int, arguments: Any) -> Any:
         """Execute a command, in every backend; raise `Failure`.
 
-        It returns `Written` for steps and resets, the results by row for `CALL`, the counters for
-        `STATS` if no memory is shared, otherwise None.
+        It returns `Written` for steps and resets, the results by row for `CALL` and `SAVE_STATE`,
+        the counters for `STATS` if no memory is shared, otherwise None.
         """
         if op is _STEP:
             return self.step(slot)
@@ -142,12 +142,21 @@ class Group(ABC):
             if op is Op.RESET:
                 for _, failure in self._rebuild(arguments.broken, arguments.starts):
                     raise failure
-                infos = self.reset_rows(slot, arguments.starts, arguments.keep_options)
-                return Written(list(arguments.starts), [infos] if infos else [])
+                rows, keeps, states = arguments.starts, arguments.keep_options, arguments.states
+                infos = self.reset_rows(slot, rows, keeps, states)
+                return Written(list(rows), [infos] if infos else [])
             if op is Op.CALL:
                 return self.call_rows(*arguments)
             if op is Op.SET_ATTR:
                 return self.set_rows(*arguments)
+            if op is Op.SAVE_STATE:
+                return {row: self.save_row(row) for row in arguments.rows}
+            if op is Op.CHECK_STATE:
+                # An environment that could not be built again is built before it is loaded.
+                is_built = all(env is not None for env in self.envs)
+                for row, state in arguments.states.items() if is_built else ():
+                    self.prepare_load(row, state)
+                return None
         finally:
             self._leave()
         raise ValueError(f"{op!r} is no command for a group")
@@ -272,10 +281,13 @@ class Group(ABC):
         """Replace `built[place]` by another environment, or by none (`env` is None)."""
 
     @abstractmethod
-    def reset_rows(self, slot: int, starts: Starts, keep_options: bool) -> Part:
+    def reset_rows(
+        self, slot: int, starts: Starts, keep_options: bool, states: Mapping[int, RowState]
+    ) -> Part:
         """Begin episodes in the rows that `starts` names, and return their infos.
 
-        With `keep_options`, autoresets also get a row's options.
+        With `keep_options`, autoresets also get a row's options. Rows of `states` get these in
+        place of a reset.
         """
 
     @abstractmethod
@@ -290,6 +302,17 @@ class Group(ABC):
 
         In a step of some, an environment that fails is added to `failures`, and the others are
         stepped. A failure that is raised nevertheless concerns all of them.
+        """
+
+    @abstractmethod
+    def save_row(self, row: int) -> tuple[bytes, bool]:
+        """Return the state of a row, and whether its next step resets it."""
+
+    @abstractmethod
+    def prepare_load(self, row: int, state: RowState) -> Callable[[Any], Any]:
+        """Check that a state fits a row; return the function that loads it.
+
+        Its argument is the row's options for autoresets, and its result takes the next step.
         """
 
     @abstractmethod

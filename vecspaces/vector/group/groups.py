@@ -123,7 +123,7 @@ class Groups:
     def execute(self, op: Op, slot: int, arguments: Any) -> Any:
         """Execute a command in all groups that it concerns, as `Group.execute` does in one."""
         results = [group.execute(op, slot, part) for group, part in self.divide(arguments)]
-        if op is Op.CALL:
+        if op in (Op.CALL, Op.SAVE_STATE):
             return {row: value for result in results for row, value in result.items()}
         if op is Op.STATS and results[0] is not None:
             return [np.concatenate([counters for counters, _ in results]), results[-1][1]]
@@ -148,7 +148,7 @@ class Groups:
 def _part(arguments: Any, rows: range) -> Any:
     """Return the arguments of a command for some rows; None if it names none of them."""
     kept: dict[str, Any] = {}
-    for name in ("rows", "starts", "values", "broken"):
+    for name in ("rows", "starts", "values", "broken", "states"):
         values = getattr(arguments, name, None)
         if isinstance(values, Mapping):
             kept[name] = {row: values[row] for row in values if row in rows}

@@ -7,16 +7,18 @@ worker. The loop therefore has no conditions.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
 from vecspaces.checks import RAISED
+from vecspaces.errors import ResetNeededError
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import InfosByRow, Part, snapshot
-from vecspaces.vector.exchange.messages import Starts
+from vecspaces.vector.exchange.messages import RowState, Starts, dumps
 from vecspaces.vector.group.attributes import Call, call_env, set_attribute
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import (
@@ -29,6 +31,7 @@ from vecspaces.vector.group.form import (
 )
 from vecspaces.vector.group.group import Failures, Group, Note, reset_arguments
 from vecspaces.vector.group.slot_writer import SlotWriter
+from vecspaces.vector.group.states import prepare_load, save_env
 from vecspaces.vector.group.validation import Validated
 
 # Access to members of enumerations is slow.
@@ -90,8 +93,10 @@ class SingleEnvs(Group):
 
     # ------------------------------------------------------------------ episodes
 
-    def reset_rows(self, slot: int, starts: Starts, keep_options: bool) -> Part:
-        """Begin episodes in some rows."""
+    def reset_rows(
+        self, slot: int, starts: Starts, keep_options: bool, states: Mapping[int, RowState]
+    ) -> Part:
+        """Begin episodes in some rows, or load states."""
         infos = InfosByRow()
         writer, rows = self._slots[slot], sorted(starts)
         for row in rows:
@@ -99,7 +104,11 @@ class SingleEnvs(Group):
             seed, options = starts[row]
             arguments = reset_arguments(self._seeds.get(row) if seed is None else seed, options)
             try:
-                observation, info = self.reset_env(row, "reset", arguments)
+                if row in states:
+                    observation, info = states[row].observation, dict(states[row].infos)
+                    stepper = self.prepare_load(row, states[row])(options)
+                else:
+                    observation, info = self.reset_env(row, "reset", arguments)
                 writer.write_observation(row, observation)
             except RAISED as error:
                 raise failed(error, (row,), "reset") from None
@@ -109,6 +118,8 @@ class SingleEnvs(Group):
             if keep_options and options is not None:
                 self._options[row] = options
             self.go_on(row)
+            if row in states:
+                self._steppers[row - self.rows.start] = stepper
         try:
             return writer.write_infos(rows, infos)
         except RAISED as error:
@@ -266,6 +277,43 @@ class SingleEnvs(Group):
         # Except in SAME_STEP mode, the caller writes the last observation that it knew.
         return observation, 0.0, False, False, report
 
+    # ------------------------------------------------------------------ states
+
+    def save_row(self, row: int) -> tuple[bytes, bool]:
+        """Return the state of a row, and whether its next step resets it."""
+        self._progress[0] = row
+        number = row - self.rows.start
+        stepper = self._steppers[number]
+        position = self._buffers.positions.save(self._worker, row)
+        try:
+            if isinstance(stepper, _Lost):
+                text = "save_state: {:envs} must report a lost episode first: take a step"
+                raise ResetNeededError(Message(text, [row]))
+            due = isinstance(stepper, _Start)
+            first = stepper.first if due else None
+            return dumps((save_env(self.envs[number]), due, first, position)), due
+        except RAISED as error:
+            raise failed(error, (row,), "save_state") from None
+
+    def prepare_load(self, row: int, state: RowState) -> Callable[[Any], Any]:
+        """Check that a state fits a row; return the function that loads it."""
+        self._progress[0] = row
+        number = row - self.rows.start
+        try:
+            saved, due, first, position = pickle.loads(state.packed)
+            load_env = prepare_load(self.envs[number], saved)
+        except RAISED as error:
+            raise failed(error, (row,), "reset") from None
+
+        def load(options: Any) -> Any:
+            load_env()
+            self._buffers.positions.load(self._worker, row, position)
+            if due:
+                return _Start(self, row, {} if options is None else {"options": options}, first)
+            return self._envs[number]
+
+        return load
+
     # ------------------------------------------------------------------ calls
 
     def call_rows(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
@@ -324,12 +372,12 @@ class _Start:
         first: tuple[Any, dict[str, Any]] | None = None,
         command: str = "step",
     ) -> None:
-        self._envs, self._row, self._arguments, self._first = envs, row, arguments or {}, first
+        self._envs, self._row, self._arguments, self.first = envs, row, arguments or {}, first
         self._command = command
 
     def step(self, action: Any) -> EnvStep:
         self._envs.go_on(self._row)
-        observation, info = self._first or self._envs.timed_reset(
+        observation, info = self.first or self._envs.timed_reset(
             self._row, self._arguments, self._command
         )
         return observation, 0.0, False, False, info

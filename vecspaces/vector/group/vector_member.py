@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from vecspaces.seeding import derive_seed
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot, split
-from vecspaces.vector.exchange.messages import Starts
+from vecspaces.vector.exchange.messages import RowState, Starts
 from vecspaces.vector.group.attributes import Call, get_attribute
 from vecspaces.vector.group.building import Built, holds_envs, reaches_each
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
@@ -68,7 +68,9 @@ class VectorMember(Group):
 
     # ------------------------------------------------------------------ episodes
 
-    def reset_rows(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
+    def reset_rows(
+        self, slot: int, starts: Starts, keep_options: bool, states: Mapping[int, RowState]
+    ) -> Columns:
         """Begin episodes in all rows, or in some through `reset_mask`."""
         self._progress[0] = self.rows.start
         self._starts = {}
@@ -157,7 +159,7 @@ class VectorMember(Group):
         self._progress[0] = self.rows.start
         try:
             if self._starts:
-                columns = self.reset_rows(slot, self._starts, False)
+                columns = self.reset_rows(slot, self._starts, False, {})
                 self._write_scalars(slot, 0.0, False, False)
             else:
                 columns = self._go_on(slot)
@@ -256,6 +258,16 @@ class VectorMember(Group):
         assert finals is not None
         for row in ended:
             finals.write(row, observations[row - self.rows.start])
+
+    def save_row(self, row: int) -> NoReturn:
+        """Refuse: the state of a vector env is not that of its rows."""
+        text = "{:envs} are one vector env, {}, whose state cannot be saved: save that of its own"
+        error = TypeError(Message(text, self.rows, repr(self._env)))
+        raise Failure.of(error, self.rows, "save_state")
+
+    def prepare_load(self, row: int, state: RowState) -> NoReturn:
+        """Refuse, as `save_row` does."""
+        self.save_row(row)
 
     # ------------------------------------------------------------------ calls
 
