@@ -46,10 +46,10 @@ def make_facts(title: str, facts: Iterable[tuple[str, Any]]) -> Table:
     return table
 
 
-def write_json(file: Path | None, found: Any, indent: int | None = 2) -> None:
+def write_json(file: Path | None, result: Any, indent: int | None = 2) -> None:
     """Write a result to the file of `--json`."""
     if file is not None:
-        text = json.dumps(found, indent=indent) + "\n"
+        text = json.dumps(result, indent=indent) + "\n"
         if file == STANDARD_OUTPUT:
             typer.echo(text, nl=False)
         else:

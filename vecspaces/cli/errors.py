@@ -116,17 +116,17 @@ def own_frames(error: BaseException, failure: Failure | None) -> str:
     """Return the frames below the last one of vecspaces: those of the environment or policy."""
     text = "".join(format_exception(error)) if failure is None else failure.text
     for section in reversed(text.split(_HEADING)[1:]):
-        own: list[str] = []
+        frames: list[str] = []
         for frame in _FRAME.finditer(section):
             file = frame[1]
             if file.startswith("<frozen") or any(part in file for part in _BETWEEN):
                 continue
             if file.startswith(_PACKAGE):
-                own.clear()
+                frames.clear()
             else:
-                own.append(frame[0])
+                frames.append(frame[0])
         if failure is None:
-            own = [frame for frame in own if not frame.startswith(_OF_LIBRARIES)]
-        if own:
-            return "".join(own[-_MOST_FRAMES:])
+            frames = [frame for frame in frames if not frame.startswith(_OF_LIBRARIES)]
+        if frames:
+            return "".join(frames[-_MOST_FRAMES:])
     return ""

@@ -188,8 +188,10 @@ def _record(
     adapter = adapt_policy(policy, envs, batch_size)
     for episode in episodes:
         seed, length = int(result.seeds[episode]), int(result.lengths[episode])
-        given = episode_options[episode] if isinstance(episode_options, list) else episode_options
-        last: Any = envs.reset(seed=[seed], options=given)
+        reset_options = (
+            episode_options[episode] if isinstance(episode_options, list) else episode_options
+        )
+        last: Any = envs.reset(seed=[seed], options=reset_options)
         adapter.begin([0], [seed])
         rewards: list[float] = []
         while len(rewards) < length and not (rewards and (last[2] | last[3])[0]):

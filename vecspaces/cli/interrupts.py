@@ -44,10 +44,10 @@ class Work:
         self._interruption = error
         return isinstance(error, KeyboardInterrupt)
 
-    def conclude(self, console: Console, json_file: Path | None, found: dict[str, Any]) -> None:
+    def conclude(self, console: Console, json_file: Path | None, results: dict[str, Any]) -> None:
         """Write the results as JSON, and end the command if Ctrl-C ended the block."""
         interruption = self._interruption
-        write_json(json_file, {**found, "interrupted": interruption is not None})
+        write_json(json_file, {**results, "interrupted": interruption is not None})
         if isinstance(interruption, KeyboardInterrupt):
             text = f"interrupted: this is what was found so far\n{_waited(interruption)}"
             console.print(text.rstrip(), style="yellow", markup=False, soft_wrap=True)

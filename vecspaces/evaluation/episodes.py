@@ -120,11 +120,11 @@ class EpisodeQueue:
         stepped: Any = slice(None)
         if begun or lost:  # these rows took no step
             stepped = [row not in self._starting and row not in lost for row in rows]
-        at = received.env_ids[stepped]
-        self._totals[at] += received.rewards[stepped]
-        self._lengths[at] += 1
+        stepped_rows = received.env_ids[stepped]
+        self._totals[stepped_rows] += received.rewards[stepped]
+        self._lengths[stepped_rows] += 1
         ended = (received.terminations | received.truncations)[stepped]
-        ended |= self._lengths[at] >= self._limit
+        ended |= self._lengths[stepped_rows] >= self._limit
         over = np.arange(len(rows))[stepped][ended].tolist() if ended.any() else []
         for number in over:
             yield self._finish(received, number)
@@ -273,7 +273,7 @@ def numbers_of(infos: dict[str, Any], row: int) -> dict[str, float]:
         >>> numbers_of(infos, 1), numbers_of(infos, 0)
         ({'n': 2.0}, {})
     """
-    found = {}
+    numbers = {}
     for key, values in infos.items():
         mask = infos.get(f"_{key}")
         if mask is None or isinstance(values, dict) or not mask[row]:
@@ -285,5 +285,5 @@ def numbers_of(infos: dict[str, Any], row: int) -> dict[str, float]:
         if value.ndim == 0 and value.dtype.kind == "c" and value.imag == 0:
             value = value.real
         if value.ndim == 0 and value.dtype.kind in "biuf":
-            found[str(key)] = float(value)
-    return found
+            numbers[str(key)] = float(value)
+    return numbers

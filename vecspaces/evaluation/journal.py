@@ -95,8 +95,8 @@ class Journal:
                 ) from None
             return os.open(self.path, flags | os.O_CREAT | system.O_NOFOLLOW, 0o666)
 
-    def _no_file(self, found: str) -> ValueError:
-        return ValueError(f"journal: expected a file or a new name, found {self.path}, {found}")
+    def _no_file(self, kind: str) -> ValueError:
+        return ValueError(f"journal: expected a file or a new name, found {self.path}, {kind}")
 
     def _lock(self) -> None:
         """Refuse a file that another evaluation writes."""
@@ -124,12 +124,12 @@ class Journal:
 
     def _parse(self, line: bytes, number: int, names: set[str]) -> dict[str, Any]:
         try:
-            found = json.loads(line)
+            fields = json.loads(line)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict) or set(found) != names:
+            fields = None
+        if not isinstance(fields, dict) or set(fields) != names:
             raise self._refusal(number)
-        return found
+        return fields
 
     def _parse_header(self, line: bytes) -> dict[str, Any]:
         header = self._parse(line, 1, {"journal", "arguments", "seeds"})
@@ -144,24 +144,24 @@ class Journal:
         return header
 
     def _parse_episode(self, line: bytes, number: int) -> EpisodeResult:
-        found = EpisodeResult(**self._parse(line, number, set(EpisodeResult._fields)))
+        episode = EpisodeResult(**self._parse(line, number, set(EpisodeResult._fields)))
         if (
-            tuple(map(type, found)) != _TYPES
-            or not 0 <= found.episode < len(self.seeds)
-            or found.seed != self.seeds[found.episode]
-            or found.episode in self.finished
-            or not 0 <= found.length < 2**63
-            or not 0 <= found.retries < 2**63
-            or not all(type(value) is float for value in found.infos.values())
+            tuple(map(type, episode)) != _TYPES
+            or not 0 <= episode.episode < len(self.seeds)
+            or episode.seed != self.seeds[episode.episode]
+            or episode.episode in self.finished
+            or not 0 <= episode.length < 2**63
+            or not 0 <= episode.retries < 2**63
+            or not all(type(value) is float for value in episode.infos.values())
         ):
             raise self._refusal(number)
-        return found
+        return episode
 
-    def _check(self, found: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    def _check(self, recorded: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         """Refuse a journal with other arguments; the error names the first one that differs."""
         # An argument that only the journal has is None in this call.
-        for name, wanted in {**dict.fromkeys(found), **arguments, "seed": self.seeds}.items():
-            had = found.get(name)
+        for name, wanted in {**dict.fromkeys(recorded), **arguments, "seed": self.seeds}.items():
+            had = recorded.get(name)
             if _is_equal(had, wanted):
                 continue
             differs = f"of {name} {had!r}, and this call has {wanted!r}"
@@ -186,8 +186,8 @@ class Journal:
         """Write a finished episode."""
         self._write(episode._asdict())
 
-    def _write(self, found: Mapping[str, Any]) -> None:
-        left = (json.dumps(found) + "\n").encode()
+    def _write(self, line: Mapping[str, Any]) -> None:
+        left = (json.dumps(line) + "\n").encode()
         while left:  # one call, unless the disk is full
             left = left[os.write(self._descriptor, left) :]
 
@@ -200,9 +200,9 @@ class Journal:
                 del _OPEN[self._file]
 
 
-def _is_equal(one: Any, other: Any) -> bool:
+def _is_equal(value: Any, other: Any) -> bool:
     """Compare values as JSON, in which a tuple is a list, and nan equals nan."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return json.dumps(value, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _identify(status: os.stat_result) -> tuple[int, int]:

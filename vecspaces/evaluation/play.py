@@ -127,7 +127,9 @@ class Play:
             one_each=arguments["restart_after"] is not None,
         )
 
-    def play(self, seeds: Sequence[int], **given: Any) -> Generator[EpisodeResult, None, None]:
+    def play(
+        self, seeds: Sequence[int], **queue_options: Any
+    ) -> Generator[EpisodeResult, None, None]:
         """Yield episodes as they finish; closing the generator closes the workers.
 
         The other arguments are those of `EpisodeQueue`.
@@ -135,7 +137,7 @@ class Play:
         arguments, workers = self.arguments, self._num_workers
         names = ("max_episode_steps", "max_retries", "restart_after")
         limits = {name: arguments[name] for name in names}
-        queue = EpisodeQueue(seeds, self.options, caller=self._caller, **limits, **given)
+        queue = EpisodeQueue(seeds, self.options, caller=self._caller, **limits, **queue_options)
         count = min(self.num_envs, len(queue.waiting))
         chosen = {
             **(arguments["vector_kwargs"] or {}),
@@ -235,7 +237,7 @@ def make_seeds(seed: Any, episodes: int) -> list[int]:
     if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, (str, bytes)):
         if len(seed) != episodes:
             raise ValueError(f"seed: expected {episodes} seeds, one per episode, found {len(seed)}")
-        seeds = [check_count(f"seed[{k}]", one, least=0) for k, one in enumerate(seed)]
+        seeds = [check_count(f"seed[{k}]", entry, least=0) for k, entry in enumerate(seed)]
         if max(seeds) >= 2**63:
             raise ValueError(f"seed: expected seeds below 2**63, found {max(seeds)}")
         return seeds
@@ -246,8 +248,8 @@ def make_seeds(seed: Any, episodes: int) -> list[int]:
                 f"list of {episodes} seeds, found {show_value(seed)}"
             )
         seed = np.random.SeedSequence(None if seed is None else check_count("seed", seed, least=0))
-    found: list[int] = (seed.generate_state(episodes) & 0x7FFFFFFF).tolist()
-    return found
+    derived: list[int] = (seed.generate_state(episodes) & 0x7FFFFFFF).tolist()
+    return derived
 
 
 def list_options(options: Any, episodes: int) -> list[dict[str, Any] | None] | None:

@@ -149,12 +149,12 @@ class Evaluation:
             raise ValueError(f"resamples must be at least 1, found {resamples}")
         count, compute = len(self.returns), _STATISTICS[statistic]
         generator = np.random.default_rng(seed)
-        found: list[Floats] = []
+        statistics: list[Floats] = []
         at_once = max(1, _DRAWN // count)
         for begin in range(0, resamples, at_once):
             shape = min(at_once, resamples - begin), count
-            found.append(compute(self.returns[generator.integers(count, size=shape)]))
-        low, high = np.quantile(np.concatenate(found), [(1 - level) / 2, (1 + level) / 2])
+            statistics.append(compute(self.returns[generator.integers(count, size=shape)]))
+        low, high = np.quantile(np.concatenate(statistics), [(1 - level) / 2, (1 + level) / 2])
         return float(low), float(high)
 
     def as_json(self) -> dict[str, Any]:
@@ -200,15 +200,17 @@ class Evaluation:
 def summarize(episodes: Mapping[int, EpisodeResult], seconds: float) -> Evaluation:
     """Return the evaluation of finished episodes, which are given by their numbers."""
     played = [episodes[k] for k in range(len(episodes))]
-    keys = dict.fromkeys(key for one in played for key in sorted(one.infos))
+    keys = dict.fromkeys(key for episode in played for key in sorted(episode.infos))
     return Evaluation(
-        returns=np.array([one.total for one in played], np.float64),
-        lengths=np.array([one.length for one in played], np.int64),
-        seeds=np.array([one.seed for one in played], np.int64),
-        retries=np.array([one.retries for one in played], np.int64),
-        terminated=np.array([one.terminated for one in played], np.bool_),
-        infos={key: np.array([one.infos.get(key, math.nan) for one in played]) for key in keys},
-        steps=sum(one.length for one in played),
+        returns=np.array([episode.total for episode in played], np.float64),
+        lengths=np.array([episode.length for episode in played], np.int64),
+        seeds=np.array([episode.seed for episode in played], np.int64),
+        retries=np.array([episode.retries for episode in played], np.int64),
+        terminated=np.array([episode.terminated for episode in played], np.bool_),
+        infos={
+            key: np.array([episode.infos.get(key, math.nan) for episode in played]) for key in keys
+        },
+        steps=sum(episode.length for episode in played),
         seconds=seconds,
     )
 

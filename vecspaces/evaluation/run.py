@@ -118,7 +118,7 @@ def evaluate(
     began = time.monotonic()
     play = Play("evaluate", policy, env, episodes, arguments)
     seeds, episodes = play.seeds, len(play.seeds)
-    given = play.arguments
+    checked = play.arguments
     finished: dict[int, EpisodeResult] = {}
     with contextlib.ExitStack() as stack:
         file = None
@@ -127,15 +127,15 @@ def evaluate(
                 "policy": identify_policy(policy),
                 "env": identify(env),
                 "episodes": episodes,
-                "max_episode_steps": given["max_episode_steps"],
-                "batch_size": given["batch_size"],
-                "env_kwargs": identify(given["env_kwargs"] or {}),
+                "max_episode_steps": checked["max_episode_steps"],
+                "batch_size": checked["batch_size"],
+                "env_kwargs": identify(checked["env_kwargs"] or {}),
             }
-            if given["agents"] is not None:
-                header["agents"] = given["agents"]
+            if checked["agents"] is not None:
+                header["agents"] = checked["agents"]
             if play.options is not None:
                 header["options"] = identify_options(play.options)
-            file = Journal(journal, header, seeds, seeds_are_fresh=given["seed"] is None)
+            file = Journal(journal, header, seeds, seeds_are_fresh=checked["seed"] is None)
             stack.callback(file.close)
             seeds, finished = file.seeds, file.finished
         waiting = [k for k in range(episodes) if k not in finished]

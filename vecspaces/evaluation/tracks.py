@@ -83,7 +83,7 @@ class Tracks:
         self, received: Transition, playing: Sequence[int | None], begun: Collection[int]
     ) -> None:
         """Store the results of rows: the episode of each (None: lost), and which were begun."""
-        space, own = self.envs.single_observation_space, received.row_infos
+        space, row_infos = self.envs.single_observation_space, received.row_infos
         keys = () if self.envs.info_space is None else self.envs.info_space.spaces
         names = {name for key in keys for name in (key, f"_{key}")}
         declared = {name: received.infos[name] for name in names & received.infos.keys()}
@@ -98,7 +98,7 @@ class Tracks:
                 track["results"].append((received.rewards[number], *flags))
             track["observations"].append(_copy_row(space, received.observations, number))
             track["declared"].append(pick_infos(declared, [number]))
-            track["others"].append(own[number])  # a copy
+            track["others"].append(row_infos[number])  # a copy
 
     def note_actions(self, playing: Sequence[int], actions: Any) -> None:
         """Note a batch of actions, one of each of these episodes, as the environments get them."""
@@ -131,28 +131,30 @@ def _copy_row(space: Space[Any], batch: Any, number: int) -> Any:
 
 
 def _over_time(
-    declared: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]], space: Dict[Any] | None
+    declared: Sequence[Mapping[str, Any]],
+    others_by_time: Sequence[Mapping[str, Any]],
+    space: Dict[Any] | None,
 ) -> dict[str, Any]:
     """Return the infos of an episode by key: arrays of declared keys, and lists of others.
 
     `declared` are merged infos of one row, and `own` the other keys of the environment's info,
     which are not merged, because merging depends on the other rows.
     """
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     members = {} if space is None else space.spaces
-    others = {key for info in own for key in info} - members.keys()
+    others = {key for info in others_by_time for key in info} - members.keys()
     masks = {f"_{key}" for key in (*members, *others)}
     for key in (*members, *sorted(others - masks, key=str)):
         member = members.get(key)
-        given = [key in info for info in (own if member is None else declared)]
-        if not any(given):
+        present = [key in info for info in (others_by_time if member is None else declared)]
+        if not any(present):
             continue
         if member is None:
-            found[key] = [info.get(key) for info in own]
+            merged[key] = [info.get(key) for info in others_by_time]
         else:
-            values: Any = create_empty_array(member, len(given))
-            for time in np.flatnonzero(given).tolist():
+            values: Any = create_empty_array(member, len(present))
+            for time in np.flatnonzero(present).tolist():
                 values[time] = declared[time][key][0]
-            found[key] = values
-        found[f"_{key}"] = np.array(given)
-    return found
+            merged[key] = values
+        merged[f"_{key}"] = np.array(present)
+    return merged

@@ -51,10 +51,10 @@ class ArraySpace(StandardSpace[npt.NDArray[ScalarT_cov]], Generic[ScalarT_cov]):
             return mismatch(name, f"an array of dtype {self.dtype}", show_value(x))
         if array.shape != self._shape:
             return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
-        expected, found = [], []
+        expected, shown = [], []
         if not self._holds(array.dtype):
             expected.append(f"dtype {self.dtype}")
-            found.append(f"dtype {array.dtype}")
+            shown.append(f"dtype {array.dtype}")
         if array.dtype.kind in "biuf":  # others have no order
             low, high = (np.broadcast_to(bound, self._shape) for bound in self._bounds())
             outside = ~((array >= low) & (array <= high))
@@ -64,10 +64,10 @@ class ArraySpace(StandardSpace[npt.NDArray[ScalarT_cov]], Generic[ScalarT_cov]):
                 index = tuple(np.argwhere(outside)[0].tolist())
                 entry = "an integer" if self.dtype.kind in "iu" else "a value"
                 expected.append(f"{entry} from {low[index]} to {high[index]} at index {index}")
-                found.append(str(array[index]))
+                shown.append(str(array[index]))
         if not expected:
             return super()._explain(x, name)
-        return mismatch(name, " and ".join(expected), " and ".join(found))
+        return mismatch(name, " and ".join(expected), " and ".join(shown))
 
     def to_jsonable(self, sample_n: Iterable[npt.NDArray[Any]]) -> list[Any]:
         """Convert arrays into nested lists."""

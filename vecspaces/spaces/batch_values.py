@@ -55,23 +55,23 @@ def _unstack(space: Space[Any], batch: Any, n: int) -> list[Any]:
     return [space._build([column[i] for column in columns]) for i in range(n)]
 
 
-def pick(space: Space[Any], batch: Any, at: int | Sequence[int] | np.ndarray[Any, Any]) -> Any:
+def pick(space: Space[Any], batch: Any, rows: int | Sequence[int] | np.ndarray[Any, Any]) -> Any:
     """Return one row of a batch of values of `space`, or a batch of some rows."""
     if isinstance(space, Product):
         return space._build(
-            pick(member, batch[key], at) for key, member in space._members().items()
+            pick(member, batch[key], rows) for key, member in space._members().items()
         )
-    if isinstance(at, int) or not isinstance(batch, (tuple, list)):
-        return batch[at]
-    return tuple(batch[number] for number in at)  # values of variable size
+    if isinstance(rows, int) or not isinstance(batch, (tuple, list)):
+        return batch[rows]
+    return tuple(batch[number] for number in rows)  # values of variable size
 
 
 def batch_length(space: Space[Any], batch: Any) -> int | None:
     """Return the number of values of `space` in a batch; None if such values have no data."""
     if not isinstance(space, Product):
         return len(batch)
-    found = [batch_length(member, batch[key]) for key, member in space._members().items()]
-    lengths = {length for length in found if length is not None}
+    counts = [batch_length(member, batch[key]) for key, member in space._members().items()]
+    lengths = {length for length in counts if length is not None}
     if len(lengths) > 1:
         raise ValueError(f"batch: expected columns of one length, found lengths {sorted(lengths)}")
     return lengths.pop() if lengths else None

@@ -84,8 +84,8 @@ def from_description(description: dict[str, Any]) -> Space[Any]:
         raise TypeError(mismatch("description", "a dict", show_value(description)))
     version = description.get("version")
     if type(version) is not int or version < 1:
-        found = show_value(version) if "version" in description else "none"
-        raise ValueError(mismatch("description['version']", "a version number", found))
+        shown = show_value(version) if "version" in description else "none"
+        raise ValueError(mismatch("description['version']", "a version number", shown))
     if version > VERSION:
         raise ValueError(
             f"description['version']: expected at most {VERSION}, found {version}: a newer "
@@ -142,8 +142,8 @@ def _write_numbers(space: Any, name: str, array: Any) -> Any:
         attribute, infinity = _BOUNDED[name]
         numbers[~getattr(space, attribute)] = infinity
     # Zeros are equal, whatever their signs.
-    one = all_equal(numbers) and (array.dtype.kind != "f" or all_equal(np.signbit(array)))
-    return numbers.flat[0] if one else numbers.tolist()
+    is_one = all_equal(numbers) and (array.dtype.kind != "f" or all_equal(np.signbit(array)))
+    return numbers.flat[0] if is_one else numbers.tolist()
 
 
 def _read_space(description: Any, where: str) -> Space[Any]:
@@ -254,8 +254,8 @@ def _read_items(pairs: list[Any], where: str) -> list[tuple[Any, Space[Any]]]:
     return list(members.items())
 
 
-def _wrong(where: str, expected: str, found: Any) -> ValueError:
-    return ValueError(mismatch(where, expected, show_value(found)))
+def _wrong(where: str, expected: str, value: Any) -> ValueError:
+    return ValueError(mismatch(where, expected, show_value(value)))
 
 
 def _is_key(key: Any) -> bool:

@@ -155,8 +155,8 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
             expected = f"None, an int or a dict with the keys {list(self.spaces)}"
             raise TypeError(mismatch("seed", expected, show_value(seeds)))
         if seeds.keys() != self.spaces.keys():
-            found = f"the keys {list(seeds)}"
-            raise ValueError(mismatch("seed", f"the keys {list(self.spaces)}", found))
+            shown = f"the keys {list(seeds)}"
+            raise ValueError(mismatch("seed", f"the keys {list(self.spaces)}", shown))
         return {key: seed_member(self.spaces[key], seeds[key], key) for key in seeds}
 
     def sample(
@@ -181,8 +181,8 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
         if not isinstance(limits, dict):
             raise AssertionError(mismatch(word, "a dict", show_value(limits)))
         if limits.keys() != self.spaces.keys():
-            found = f"the keys {list(limits)}"
-            raise AssertionError(mismatch(word, f"the keys {list(self.spaces)}", found))
+            shown = f"the keys {list(limits)}"
+            raise AssertionError(mismatch(word, f"the keys {list(self.spaces)}", shown))
         return {
             key: sample_member(space, word, limits[key], key) for key, space in self.spaces.items()
         }
@@ -206,8 +206,8 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
         unknown = [key for key in x if key not in self.spaces]
         if missing or unknown:
             parts = ((missing, "missing"), (unknown, "besides"))
-            found = " and ".join(f"{keys} {word}" for keys, word in parts if keys)
-            return mismatch(name, f"a dict with the keys {list(self.spaces)}", found)
+            shown = " and ".join(f"{keys} {word}" for keys, word in parts if keys)
+            return mismatch(name, f"a dict with the keys {list(self.spaces)}", shown)
         members = ((key, space, x[key]) for key, space in self.spaces.items())
         return explain_members(members, name) or super()._explain(x, name)
 

@@ -62,48 +62,48 @@ def _(space_1: StandardSpace[Any], space_2: Space[Any]) -> bool:
     )
 
 
-def is_same(one: Space[Any], other: Space[Any]) -> bool:
+def is_same(space: Space[Any], other: Space[Any]) -> bool:
     """Return whether two spaces are equal, by their own `==` or by their attributes."""
-    if one is other or bool(one == other):
+    if space is other or bool(space == other):
         return True
     try:
-        return is_twin(one, other)
+        return is_twin(space, other)
     except RecursionError:  # an attribute leads back to the space
         return False
 
 
-def is_twin(one: Any, other: Any) -> bool:
+def is_twin(value: Any, other: Any) -> bool:
     """Return whether two spaces of any library are equal bit for bit, except their generators."""
-    return _gather(one, []) == _gather(other, [])
+    return _gather(value, []) == _gather(other, [])
 
 
-def _gather(value: Any, found: list[Any]) -> list[Any]:
+def _gather(value: Any, parts: list[Any]) -> list[Any]:
     """Add all attributes of a space, and those of the spaces inside it, to one list."""
     kind = type(value)
     if kind is np.ndarray:
-        found += value.dtype, value.shape
+        parts += value.dtype, value.shape
         if value.dtype.hasobject or value.dtype.char in "gG":  # bytes of padding differ
-            found += value.ravel().tolist()
+            parts += value.ravel().tolist()
         else:
-            found.append(value.tobytes())
+            parts.append(value.tobytes())
     elif kind is dict:
-        found += kind, len(value)
+        parts += kind, len(value)
         for key, item in value.items():
-            found.append(key)
-            _gather(item, found)
+            parts.append(key)
+            _gather(item, parts)
     elif kind is tuple or kind is list:
-        found += kind, len(value)
+        parts += kind, len(value)
         for item in value:
-            _gather(item, found)
+            _gather(item, parts)
     elif "_np_random" in (attributes := getattr(value, "__dict__", {})):
-        found += kind, len(attributes)
+        parts += kind, len(attributes)
         for name in sorted(attributes):  # which may have been set in another order
             if name != "_np_random":
-                found.append(name)
-                _gather(attributes[name], found)
+                parts.append(name)
+                _gather(attributes[name], parts)
     else:
-        found += kind, value
-    return found
+        parts += kind, value
+    return parts
 
 
 def difference(a: Space[Any], b: Space[Any], *, bounds: bool = True) -> str | None:
@@ -143,15 +143,15 @@ def _difference(a: Space[Any], b: Space[Any], where: str, bounds: bool) -> str |
         shown = (repr(a), repr(b)) if names[0] == names[1] else names
         return f"{place}{shown[0]}, found {shown[1]}"
     parts = b._parts()
-    for name, one in a._parts().items():
+    for name, part in a._parts().items():
         field = a._fields.get(name)
         if field in MEMBERS or (field in BOUNDS and not bounds):
             continue
         other = parts[name]
-        index = find_difference(name, one, other)
+        index = find_difference(name, part, other)
         if index is not None:
             entry = "".join(f"[{i}]" for i in index)
-            shown = (one[index], other[index]) if isinstance(one, np.ndarray) else (one, other)
+            shown = (part[index], other[index]) if isinstance(part, np.ndarray) else (part, other)
             return f"{place}{name}{entry} {shown[0]}, found {shown[1]}"
     if isinstance(a, Composite) and isinstance(b, Composite):
         members, others = a._members(), b._members()
@@ -163,9 +163,9 @@ def _difference(a: Space[Any], b: Space[Any], where: str, bounds: bool) -> str |
             return f"{place}{len(members)} members, found {len(others)}"
         for key, member in members.items():
             step = f".{key}" if isinstance(a, (Sequence, Graph)) else f"[{key!r}]"
-            found = _difference(member, others[key], f"{where}{step}", bounds)
-            if found is not None:
-                return found
+            message = _difference(member, others[key], f"{where}{step}", bounds)
+            if message is not None:
+                return message
     return f"{place}{a!r}, found {b!r}"
 
 

@@ -47,5 +47,5 @@ def check_limit(
 def check_limit_tuple(word: str, limit: Any, n: int, path: Path = ()) -> None:
     """Raise AssertionError unless `limit` is a tuple with an entry for each of `n` members."""
     if not isinstance(limit, tuple) or len(limit) != n:
-        found = len(limit) if isinstance(limit, tuple) else show_value(limit)
-        raise AssertionError(mismatch(word, f"a tuple of {n} entries", str(found), path))
+        shown = len(limit) if isinstance(limit, tuple) else show_value(limit)
+        raise AssertionError(mismatch(word, f"a tuple of {n} entries", str(shown), path))

@@ -63,8 +63,8 @@ class Composite(StandardSpace[T_cov]):
         if seed is None or isinstance(seed, int):
             seed = (seed, *self._draw_seeds(seed))
         check_seed_length(seed, 1 + len(members), f"({self._name_seeds()})")
-        own = super().seed(seed[0])
-        return own, *(seed_member(space, seed[i], i) for i, space in enumerate(members, 1))
+        own_seed = super().seed(seed[0])
+        return own_seed, *(seed_member(space, seed[i], i) for i, space in enumerate(members, 1))
 
     def _name_seeds(self) -> str:
         """Return what each seed of a list is for, for errors."""
@@ -127,8 +127,8 @@ class Product(Composite[T_cov]):
                 column = sample_n[key]
             except (IndexError, KeyError, TypeError) as error:
                 expected = f"a column for each of {list(members)}, as to_jsonable gives them"
-                found = f"none for {key!r} in {show_value(sample_n)}"
-                raise type(error)(mismatch("sample_n", expected, found)) from None
+                shown = f"none for {key!r} in {show_value(sample_n)}"
+                raise type(error)(mismatch("sample_n", expected, shown)) from None
             try:
                 columns[key] = convert(space, column)
             except Exception as error:

@@ -80,12 +80,12 @@ class StandardSpace(Space[T_cov]):
         return True
 
 
-def find_difference(name: str, one: Any, other: Any) -> tuple[int, ...] | None:
+def find_difference(name: str, part: Any, other: Any) -> tuple[int, ...] | None:
     """Return the index of the first entry in which two parts differ, () if they are not arrays."""
-    if not isinstance(one, np.ndarray):
-        return None if one is other or one == other else ()
+    if not isinstance(part, np.ndarray):
+        return None if part is other or part == other else ()
     # Gymnasium's Boxes are equal if their bounds are close.
-    close = np.isclose(one, other) if name in ("low", "high") else one == other
+    close = np.isclose(part, other) if name in ("low", "high") else part == other
     if np.all(close):
         return None
     first: tuple[int, ...] = tuple(np.argwhere(~close)[0].tolist())
@@ -103,12 +103,12 @@ def map_members(
     The members of a Dict become pairs, which keep their order.
     """
     for name, field in kind._fields.items():
-        found = arguments[name]
+        members = arguments[name]
         if field == "items":
-            pairs = [[key, convert(one, f"{where}[{key!r}]")] for key, one in found.items()]
+            pairs = [[key, convert(member, f"{where}[{key!r}]")] for key, member in members.items()]
             arguments[name] = pairs
         elif field == "spaces":
-            arguments[name] = [convert(one, f"{where}[{i}]") for i, one in enumerate(found)]
-        elif field in MEMBERS and found is not None:
+            arguments[name] = [convert(member, f"{where}[{i}]") for i, member in enumerate(members)]
+        elif field in MEMBERS and members is not None:
             step = "feature_space" if name == "space" else name
-            arguments[name] = convert(found, f"{where}.{step}")
+            arguments[name] = convert(members, f"{where}.{step}")

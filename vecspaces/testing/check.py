@@ -153,15 +153,17 @@ def check_env(
     check.run()
     if agents is not None:  # the adapter's masks, which environments need not have
         check.findings.pop("info-missing", None)
-    findings = sorted(check.findings.values(), key=lambda found: SEVERITIES.index(found.severity))
+    findings = sorted(
+        check.findings.values(), key=lambda finding: SEVERITIES.index(finding.severity)
+    )
     return Report(tuple(findings), check.num_steps, time.monotonic() - began)
 
 
 class _Check:
     """One check: its findings so far. The arguments are those of `run_isolated`."""
 
-    def __init__(self, make_env: Callable[..., Any], **given: Any) -> None:
-        self._make_env, self._given = make_env, given
+    def __init__(self, make_env: Callable[..., Any], **settings: Any) -> None:
+        self._make_env, self._settings = make_env, settings
         self._fast, self._spawn = start_methods()
         self.findings: dict[str, Finding] = {}
         self.num_steps = 0
@@ -200,7 +202,7 @@ class _Check:
 
     def _run(self, probe: Probe, *args: Any, keep: bool = True) -> Played:
         """Run a probe; without `keep`, its findings count only if its process was lost."""
-        played = run_isolated(probe, self._make_env, *args, context=self._fast, **self._given)
+        played = run_isolated(probe, self._make_env, *args, context=self._fast, **self._settings)
         if keep or played.lost:
             for name, message in played.findings.items():
                 self._find(name, message)
@@ -226,7 +228,7 @@ class _Check:
         if again is None:
             self._find("global-random", f"{different} depends on the global generators")
         elif again.where == "reset 1":
-            begun = f"reset(seed={self._given['seed']})"
+            begun = f"reset(seed={self._settings['seed']})"
             self._find("seed-ignored", f"{begun} begins different episodes in two processes")
         else:
             self._find("nondeterministic", f"{again} differs between two runs of the same seed")
@@ -266,7 +268,7 @@ class _Check:
 
     def _compare_processes(self, trace: list[ResultDigest], method: StartMethod) -> None:
         """Compare with a run in a process that was not forked from this one."""
-        options = {"context": method, **self._given}
+        options = {"context": method, **self._settings}
         played = run_isolated(probes.replay, self._make_env, _BUDGET, 0, **options)
         if "start" in played.findings:
             self._find("start", f"under spawn, {played.failure}")

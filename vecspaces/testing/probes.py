@@ -91,20 +91,22 @@ def inspect_alone(host: ProbeHost, played: Played, budget: float) -> None:
         declared = DeclaredInfos(built.info_space)
     recorder = _record(host, env, inspect=True, declared=declared)
     played.trace = trace = recorder.trace
-    found, folder, state = recorder.findings, os.getcwd(), _global_state()
+    findings, folder, state = recorder.findings, os.getcwd(), _global_state()
     with played.guard(host, "reset 1"):
         for _ in _for_seconds(budget, recorder.play()):
-            if "touches-globals" not in found and _global_state() != state:
-                found["touches-globals"] = (
+            if "touches-globals" not in findings and _global_state() != state:
+                findings["touches-globals"] = (
                     f"{trace[-1].where}: draws from the global generators of `random` or NumPy, or "
                     "seeds them"
                 )
     if declared is not None and declared.missing:
         names = ", ".join(f"info[{key!r}]" for key in declared.missing)
-        found["info-missing"] = f"no info of {len(trace)} resets and steps has {names}"
+        findings["info-missing"] = f"no info of {len(trace)} resets and steps has {names}"
     if os.getcwd() != folder:
-        found["changes-directory"] = f"changes the working directory from {folder} to {os.getcwd()}"
-    played.findings.update(found)
+        findings["changes-directory"] = (
+            f"changes the working directory from {folder} to {os.getcwd()}"
+        )
+    played.findings.update(findings)
 
 
 # ---------------------------------------------------------------------- seeds
@@ -113,10 +115,12 @@ def inspect_alone(host: ProbeHost, played: Played, budget: float) -> None:
 def try_seeds(host: ProbeHost, played: Played, num_steps: int, budget: float) -> None:
     """Compare episodes with the same seed, with different seeds, and with none."""
 
-    def play(env: Any, own: int | None) -> bytes:
+    def play(env: Any, episode_seed: int | None) -> bytes:
         """Return a digest of a reset and of the steps that follow it."""
         recorder = _record(host, env)
-        recorder.reset(own, "reset" if own is None else f"reset(seed={own})")
+        recorder.reset(
+            episode_seed, "reset" if episode_seed is None else f"reset(seed={episode_seed})"
+        )
         for number in range(num_steps):
             if recorder.step(f"step {number + 1} after it"):
                 break
@@ -285,8 +289,8 @@ def use_up(host: ProbeHost, played: Played, budget: float) -> None:
     }
     for name, more in left.items():
         if more > 0:
-            found = f"after close(), {more:.0f} of its {name} go on"
-            played.findings.setdefault(f"leaks-{name}", found)
+            message = f"after close(), {more:.0f} of its {name} go on"
+            played.findings.setdefault(f"leaks-{name}", message)
 
 
 def _find_growth(marks: list[dict[str, float]]) -> dict[str, str]:
@@ -300,8 +304,8 @@ def _find_growth(marks: list[dict[str, float]]) -> dict[str, str]:
     # Each third must have grown, by a megabyte and by ten kilobytes per reset.
     sizes, counts = (np.diff([mark[name] for mark in marks[1:]]) for name in ("memory", "resets"))
     if len(sizes) >= 2 and (sizes > np.maximum(2**20, 10_000 * counts)).all():
-        each = sizes.sum() / counts.sum() / 1000
-        grown["memory"] = f"{each:,.0f} kB more memory in each episode"
+        mean = sizes.sum() / counts.sum() / 1000
+        grown["memory"] = f"{mean:,.0f} kB more memory in each episode"
     return grown
 
 

@@ -45,37 +45,37 @@ def digest(value: Any) -> bytes:
         >>> digest({"a": [1, 2.5]}) == digest({"a": [1, 2.5]}) != digest({"a": [1, 2]})
         True
     """
-    found = hashlib.blake2b(digest_size=16)
-    _feed(found, value, 0)
-    return found.digest()
+    state = hashlib.blake2b(digest_size=16)
+    _feed(state, value, 0)
+    return state.digest()
 
 
-def _feed(found: Any, value: Any, depth: int) -> None:
+def _feed(state: Any, value: Any, depth: int) -> None:
     kind = np.ndarray if isinstance(value, np.generic) else type(value)
-    found.update(kind.__name__.encode())
+    state.update(kind.__name__.encode())
     if isinstance(value, (np.ndarray, np.generic)):
         # A scalar is an array without axes.
-        found.update(f"{value.dtype}{value.shape}".encode())
+        state.update(f"{value.dtype}{value.shape}".encode())
         if value.dtype.hasobject:
             for item in value.ravel().tolist():
-                _feed(found, item, depth + 1)
+                _feed(state, item, depth + 1)
         else:
-            found.update(value.tobytes())
+            state.update(value.tobytes())
     elif kind in (int, float, bool, str, bytes, type(None), complex):
-        found.update(repr(value).encode(errors="surrogatepass"))
+        state.update(repr(value).encode(errors="surrogatepass"))
     elif depth > _DEEPEST:
         return
     elif isinstance(value, dict):
         for key in sorted(value, key=repr):
-            _feed(found, key, depth + 1)
-            _feed(found, value[key], depth + 1)
+            _feed(state, key, depth + 1)
+            _feed(state, value[key], depth + 1)
     elif isinstance(value, (list, tuple)):
-        found.update(str(len(value)).encode())
+        state.update(str(len(value)).encode())
         for item in value:
-            _feed(found, item, depth + 1)
+            _feed(state, item, depth + 1)
     elif isinstance(value, (set, frozenset)):
         for item in sorted(map(digest, value)):
-            found.update(item)
+            state.update(item)
 
 
 class Recorder:
@@ -249,14 +249,14 @@ class Difference(NamedTuple):
 
 
 def first_difference(
-    one: list[ResultDigest], other: list[ResultDigest], *, infos: bool = False
+    trace: list[ResultDigest], other: list[ResultDigest], *, infos: bool = False
 ) -> Difference | None:
     """Return the first difference; None if one trace begins the other.
 
     Infos are compared only with `infos`, and last, because some contain the time.
     """
     for parts in (("observation", "outcome"), ("info",) if infos else ()):
-        for mine, theirs in zip(one, other, strict=False):
+        for mine, theirs in zip(trace, other, strict=False):
             for part in parts:
                 if getattr(mine, part) != getattr(theirs, part):
                     return Difference(mine.where, "reward or a flag" if part == "outcome" else part)
