@@ -22,6 +22,8 @@ from vecspaces.vector.exchange.messages import Op, Reply, Restart, make_reply, m
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
 
+# How long environments may take to close after the constructor failed.
+_CLOSE_SECONDS, _CLOSE_SOON_SECONDS = 4.0, 0.5
 _BUILT, _DONE, _PART = Op.BUILT, Op.DONE, Op.PART
 
 
@@ -39,6 +41,8 @@ class RemoteBackend(Backend):
         # Pickled once, for every worker, also for those that replace others.
         self._packed_plan = b""
         self._has_workers = False
+        # Whether workers that build now read the close command next.
+        self._opening = False
         self._start_timeout = math.inf
 
     # ------------------------------------------------------------------ the transport
@@ -82,7 +86,7 @@ class RemoteBackend(Backend):
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Start all workers at once, receive their spaces, and bind their rows."""
-        self._has_workers, self._start_timeout = True, timeout
+        self._has_workers, self._opening, self._start_timeout = True, True, timeout
         try:
             self._prepare()
             for worker in range(len(self._setups)):
@@ -97,9 +101,15 @@ class RemoteBackend(Backend):
             for worker in range(len(self._setups)):
                 self._bind(worker, None)
             self._await_all(Op.BOUND, deadline, timeout)
-        except BaseException:
-            self.abandon()
+        except BaseException as error:
+            # After one is late, or an interrupt, those that still build are not awaited.
+            self._opening = not isinstance(error, (StepTimeoutError, KeyboardInterrupt))
+            try:
+                self.close(_CLOSE_SECONDS if self._opening else _CLOSE_SOON_SECONDS)
+            finally:
+                self.abandon()
             raise
+        self._opening = False
 
     def _await_all(self, wanted: Op, deadline: Deadline, limit: float) -> list[Any]:
         """Wait until every worker has built its environments, or bound its rows."""
@@ -254,7 +264,7 @@ class RemoteBackend(Backend):
         return wrong + [Reply(worker, Op.CLOSE, 0, None) for worker in unanswered]
 
     def abandon(self) -> None:
-        """End every worker without a close command, after a failed start."""
+        """End every worker without a close command."""
         self.close(0.0, terminate=True)
 
     def drop(self, kind: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import cloudpickle
@@ -30,6 +31,9 @@ from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups, build_group
 
 T = TypeVar("T")
+
+# Libraries with a global generator, and the function that seeds it. They are not imported for it.
+_SEEDERS = {"torch": "manual_seed", "tensorflow": "random.set_seed"}
 
 
 class Late(Generic[T]):
@@ -192,6 +196,9 @@ def _limit_threads(threads: int | None) -> None:
 def _seed_globals(entropy: tuple[int, ...]) -> None:
     """Seed this worker's own global generators: forked ones would share the caller's stream."""
     sequence = np.random.SeedSequence(entropy)
-    for_random, for_numpy = sequence.spawn(2)
+    for_random, for_numpy, for_others = sequence.spawn(3)
     random.seed(int.from_bytes(for_random.generate_state(8).tobytes(), "little"))
     np.random.seed(for_numpy.generate_state(8))
+    for name, function in _SEEDERS.items():
+        if sys.modules.get(name) is not None:
+            attrgetter(function)(sys.modules[name])(int(for_others.generate_state(1)[0]))

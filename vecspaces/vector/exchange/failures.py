@@ -9,7 +9,7 @@ import signal as signals
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
 from vecspaces.vector.exchange.messages import dumps
@@ -91,6 +91,19 @@ class Message(str):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Message, (self.template, *self.fields)
+
+
+#: Parts of the messages of other libraries, and what to do then.
+_ADVICE = {
+    "daemonic processes are not allowed to have children": (
+        "workers are daemons: environments that start processes with multiprocessing need "
+        "AsyncVectorEnv(..., daemon=False)"
+    ),
+    "Cannot re-initialize CUDA in forked subprocess": (
+        "the caller had initialised CUDA before it forked this worker: use "
+        'AsyncVectorEnv(..., context="forkserver")'
+    ),
+}
 
 
 class Death(NamedTuple):
@@ -271,7 +284,9 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
         # SystemExit and similar exceptions must not end the caller's process, so they are sent as
         # text.
         exception = error if isinstance(error, Exception) else None
-        failure = cls(env_ids, command, exception, _format(error), worker)
+        text = _format(error)
+        advice = next((advice for sign, advice in _ADVICE.items() if sign in text), "")
+        failure = cls(env_ids, command, exception, text, worker).adding(advice)
         if exception is None and _is_of_handler(error):
             failure.interrupt = error
         return failure
@@ -306,10 +321,11 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
 
     def adding(self, advice: str) -> Failure:
         """Add advice as a note, which Python shows below all tracebacks."""
-        if advice and self.exception is None:
+        exception = self.exception
+        if advice and exception is None:
             self.text += f"{advice}\n"
-        elif advice and self.exception is not None:
-            self.exception.add_note(advice)
+        elif advice and advice not in getattr(exception, "__notes__", ()):
+            cast("Exception", exception).add_note(advice)
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:

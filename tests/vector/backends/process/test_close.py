@@ -32,8 +32,9 @@ from tests.interrupts import guarded
 from tests.leaks import descriptors, made_here, possessions
 from tests.programs import run_python
 from tests.vector.bounds import assert_gone, interrupted_after, settled, stretched, within
-from vecspaces.errors import ClosedEnvironmentError, WorkerDiedError
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, ThreadVectorEnv
+from vecspaces.vector.exchange.failures import Failure
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stopped by signals")
 
@@ -372,3 +373,59 @@ def test_on_worker_death_may_close(terminate: bool, tmp_path: Path) -> None:
         envs.step(ACTIONS)
     assert envs.closed
     assert envs.processes == []
+
+
+# ---------------------------------------------------------------------- a constructor that fails
+
+
+class Noting(Ledger):
+    """A ledger that notes in a folder that it is built, and that it is closed.
+
+    Args:
+        number: Which environment it is.
+        folder: The folder.
+        deed: "raise" or "hang" in the constructor, or "wait" there until another one has raised.
+    """
+
+    def __init__(self, number: int, folder: Path, deed: str = "") -> None:
+        super().__init__(number)
+        self.folder = folder
+        (folder / f"{deed} {number}").touch()
+        if deed == "raise":
+            assert settled((folder / "wait 3").exists, True)
+            raise OddError(number)
+        while deed == "hang" or (deed == "wait" and not (folder / "failed").exists()):
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        (self.folder / f"closed {self.number}").touch()
+
+
+def closed_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("closed *"))
+
+
+@pytest.mark.parametrize("make", [two_workers, ThreadVectorEnv], ids=["process", "thread"])
+def test_a_failed_constructor_closes_what_other_workers_build(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def throw(failure: Failure) -> None:
+        (tmp_path / "failed").touch()
+        throw_it(failure)
+
+    throw_it = Failure.throw
+    monkeypatch.setattr(Failure, "throw", throw)
+    deeds = ["", "", "", "wait", "", "", "", "raise"]
+    env_fns = [partial(Noting, number, tmp_path, deed) for number, deed in enumerate(deeds)]
+    with within(3.0), pytest.raises(OddError):
+        make(env_fns, num_workers=2)
+    assert closed_in(tmp_path) == [f"closed {number}" for number in range(7)]
+
+
+def test_a_constructor_that_is_late_closes_what_is_built(hurry: Any, tmp_path: Path) -> None:
+    hurry((tmp_path / "hang 1").exists, 1)
+    deeds = ["", "hang", ""]
+    env_fns = [partial(Noting, number, tmp_path, deed) for number, deed in enumerate(deeds)]
+    with within(2.0), pytest.raises(StepTimeoutError):
+        AsyncVectorEnv(env_fns, num_workers=3, context="fork")
+    assert closed_in(tmp_path) == ["closed 0", "closed 2"]

@@ -1,9 +1,10 @@
-"""Forking a process whose threads a worker would need: warned of where a renderer is loaded."""
+"""Forking a process whose threads a worker would need: warned of where a driver is loaded."""
 
 from __future__ import annotations
 
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def warnings_of(context):
     return [str(one.message) for one in caught if one.category is RuntimeWarning]
 
 folder = sys.argv[1]
-for library in ("libEGL.so.1", "swrast_dri.so"):
+for library in ("libEGL.so.1", sys.argv[2]):
     shutil.copy(_common.__file__, f"{folder}/{library}")
 ctypes.CDLL(f"{folder}/libEGL.so.1")
 over = threading.Event()
@@ -43,7 +44,7 @@ over.set()
 other.join()
 while os.path.exists(f"/proc/self/task/{other.native_id}"):  # join returns a moment earlier
     time.sleep(0.01)
-ctypes.CDLL(f"{folder}/swrast_dri.so")
+ctypes.CDLL(f"{folder}/{sys.argv[2]}")
 assert warnings_of("fork") == [], "a renderer alone"
 over.clear()
 other = threading.Thread(target=over.wait)
@@ -54,16 +55,19 @@ over.set()
 """
 
 
-def test_a_renderer_with_threads_is_warned_of_once(tmp_path: Any) -> None:
-    run = run_python("-c", PROGRAM, tmp_path)
+@pytest.mark.parametrize(
+    ("library", "driver"), [("swrast_dri.so", "swrast_dri.so"), ("libcuda.so.1", "libcuda.so")]
+)
+def test_a_driver_with_threads_is_warned_of_once(library: str, driver: str, tmp_path: Path) -> None:
+    run = run_python("-c", PROGRAM, tmp_path, library)
     assert run.stdout.startswith(
-        "workers were forked from a process with 2 threads that has loaded swrast_dri.so"
+        f"workers were forked from a process with 2 threads that has loaded {driver}: "
     )
     assert 'context="forkserver"' in run.stdout
 
 
 def test_a_fresh_process_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forking, "warn_of_renderer", lambda: pytest.fail("nothing is forked"))
+    monkeypatch.setattr(forking, "warn_of_driver", lambda: pytest.fail("nothing is forked"))
     AsyncVectorEnv([Ledger], num_workers=1, context="forkserver").close()
 
 
@@ -75,6 +79,8 @@ def test_a_fresh_process_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> No
         ("7f00 r-xp 0000 08:01 42 /usr/lib/libnvidia-eglcore.so.550.1", "libnvidia-eglcore.so"),
         ("7f00 r-xp 0000 08:01 42 /usr/lib/libOSMesa.so.8", "libOSMesa.so"),
         ("7f00 r-xp 0000 08:01 42 /usr/lib/libvulkan_lvp.so", "libvulkan_lvp.so"),
+        ("7f00 r-xp 0000 08:01 42 /usr/lib/libcuda.so.550.54.15", "libcuda.so"),
+        ("7f00 r-xp 0000 08:01 42 /x/nvidia/cuda_runtime/lib/libcudart.so.12", None),
         ("7f00 r-xp 0000 08:01 42 /x/numpy.libs/libopenblas64_p-r0.so", None),
         ("7f00 r-xp 0000 08:01 42 /x/torch/lib/libtorch_cpu.so", None),
         ("7f00 r-xp 0000 08:01 42 /x/opencv.libs/libGLX-1.so.0.0.0", None),
@@ -82,8 +88,8 @@ def test_a_fresh_process_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> No
         ("7f00 r-xp 0000 08:01 42 /usr/lib/libxcb-dri2.so.0", None),
     ],
 )
-def test_which_libraries_are_renderers(line: str, found: str | None) -> None:
-    match = forking._RENDERER.search(line)
+def test_which_libraries_are_drivers(line: str, found: str | None) -> None:
+    match = forking._DRIVER.search(line)
     assert (match and match[1]) == found
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import sys
 from functools import partial
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,8 +69,11 @@ def test_lambdas_closures_and_local_classes_cross(method: str) -> None:
 def test_daemonic_workers_have_no_children_and_others_may(method: str) -> None:
     with AsyncVectorEnv([Parent] * 2, context=method, num_workers=1) as envs:
         assert [process.daemon for process in envs.processes] == [True]
-        with pytest.raises(AssertionError, match="daemonic"):
-            envs.call("child", env_ids=[0])
+        for _ in range(2):
+            with pytest.raises(AssertionError, match="daemonic") as caught:
+                envs.call("child", env_ids=[0])
+            (note,) = caught.value.__notes__
+            assert "daemon=False" in note
     with AsyncVectorEnv([Parent] * 2, context=method, num_workers=1, daemon=False) as envs:
         assert [process.daemon for process in envs.processes] == [False]
         assert envs.call("child", env_ids=[0]) == (0,)
@@ -126,6 +131,54 @@ def test_global_streams_follow_from_the_callers_seeds_and_no_two_are_the_same(
         assert not np.isin(mine, runs[-1]).any()
     assert np.array_equal(runs[0], runs[1])
     assert not np.isin(runs[0], runs[2]).any()
+
+
+class Seeded(Ledger):
+    """A ledger that knows how its process seeded other libraries."""
+
+    def library_seeds(self) -> list[int]:
+        return SEEDS
+
+
+SEEDS: list[int] = []
+
+
+def test_generators_of_libraries_that_are_imported_are_seeded_for_each_worker(
+    global_state: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch, tensorflow = ModuleType("torch"), ModuleType("tensorflow")
+    torch.manual_seed = SEEDS.append  # type: ignore[attr-defined]
+    torch.set_num_threads = abs  # type: ignore[attr-defined]
+    tensorflow.random = SimpleNamespace(set_seed=SEEDS.append)  # type: ignore[attr-defined]
+    for module in (torch, tensorflow):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    runs = []
+    for _ in range(2):
+        random.seed(5)
+        with AsyncVectorEnv([Seeded] * 2, num_workers=2, context="fork") as envs:
+            seeds = envs.call("library_seeds")
+            envs.restart()
+            envs.reset()
+            runs.append([*seeds, *envs.call("library_seeds")])
+        assert SEEDS == []
+    assert all(seed == other for seed, other in runs[0]), "one seed for both libraries"
+    assert len(set(map(tuple, runs[0]))) == 4, "two workers and their successors"
+    assert runs[0] == runs[1]
+
+
+class Computing(Ledger):
+    """A ledger whose reset uses CUDA in a forked process."""
+
+    def reset(self, **arguments: Any) -> Any:
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with ...")
+
+
+def test_cuda_in_a_forked_worker_is_answered_by_another_start_method() -> None:
+    with AsyncVectorEnv([Computing], context="fork") as envs:
+        with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA") as caught:
+            envs.reset()
+        (note,) = caught.value.__notes__
+        assert 'context="forkserver"' in note
 
 
 # --- how many ---------------------------------------------------------------------------------

@@ -229,7 +229,7 @@ class ProcessBackend(RemoteBackend):
     def _note_threads(self) -> None:
         if self._forked:
             self.hang_advice = _FORKED if forking.count_threads() > 1 else ""
-            forking.warn_of_renderer()
+            forking.warn_of_driver()
 
     def _launch(self, index: int) -> Handle:
         """Start one worker; after an error, free everything of it."""
@@ -351,10 +351,11 @@ class ProcessBackend(RemoteBackend):
         unanswered: set[int],
         wrong: list[Reply],
     ) -> None:
-        # A worker that is building does not read its pipe. A signal handler may call this in a
-        # wait, whose poll object cannot be used twice at once.
+        # A worker that is built again reads no close command first. A signal handler may call this
+        # in a wait, whose poll object cannot be used twice at once.
         handles, poller = self._handles, Poller()
-        unanswered.update(i for i in workers if handles[i].alive and handles[i].built)
+        listening = [i for i in workers if i < len(handles) and handles[i].alive]
+        unanswered.update(i for i in listening if handles[i].built or self._opening)
         for index in unanswered:
             handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
         self._await_others(deadline)
@@ -541,7 +542,7 @@ class ProcessBackend(RemoteBackend):
             self._working.clear()
 
     def abandon(self) -> None:
-        """End every worker without a close command, and free the memory, after a failed start."""
+        """End every worker without a close command, and free the memory."""
         super().abandon()
         if hasattr(self, "buffers"):
             self.buffers.release()

@@ -288,7 +288,8 @@ class RayBackend(RemoteBackend):
         wrong: list[Reply],
     ) -> None:
         if self._connection.open:
-            unanswered.update(self.actors.keys() & set(workers) - self._building)
+            building = set() if self._opening else self._building
+            unanswered.update(self.actors.keys() & set(workers) - building)
         for worker in unanswered:
             self._request(_Request(worker, Op.CLOSE, "close"))
         asked = [answer for answer, one in self._requests.items() if one.op is Op.CLOSE]
