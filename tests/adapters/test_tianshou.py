@@ -18,7 +18,12 @@ from tests.envs import Gated, Patient, Sampler
 from tests.vector.bounds import overrun
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import as_gymnasium
-from vecspaces.errors import AlreadyPendingCallError, ClosedEnvironmentError, ResetNeededError
+from vecspaces.errors import (
+    AlreadyPendingCallError,
+    ClosedEnvironmentError,
+    InvalidActionError,
+    ResetNeededError,
+)
 from vecspaces.vector import SyncVectorEnv
 
 pytest.importorskip("tianshou", reason="Tianshou is not installed")
@@ -260,6 +265,24 @@ def test_it_is_a_vector_env_of_tianshou_and_takes_one_of_vecspaces() -> None:
     envs.close()
     with pytest.raises(ClosedEnvironmentError):
         envs.reset()
+    envs.close()
+
+
+def test_bounds_may_differ_and_whole_actions_may_be_floats(constructor: Any) -> None:
+    factories = [
+        partial(Course, number, gymnasium.spaces.Box(0, 9 + number, (2,))) for number in range(3)
+    ]
+    shown = []
+    for envs in (constructor(factories), DummyVectorEnv(factories)):
+        shown.append([plain(envs.reset(seed=3)), envs.observation_space])
+        shown[-1] += [plain(envs.step(np.array([0.0, 2.0, 1.0]))), plain(envs.step([1.0], [2]))]
+        envs.close()
+    assert_identical(*shown)
+    envs = constructor(factories)
+    envs.reset()
+    for wrong in ([0.5, 1, 1], [np.nan, 1, 1], [[1], 2, 3]):
+        with pytest.raises(InvalidActionError):
+            envs.step(wrong)
     envs.close()
 
 

@@ -114,13 +114,10 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         width = getattr(vector_env, "rows_per_env", (1,))[0]
         self._firsts = range(0, vector_env.num_envs, width)
         self.metadata: dict[str, Any] = {**self.metadata, **vector_env.metadata}
-        dtype = self.action_space.dtype
         # The last action masks, and which environments returned one. With `action_mask` in the
         # info_space, they answer sb3-contrib's `env_method("action_masks")` without a call.
         self._declares_masks = "action_mask" in list(vector_env.info_space or ())
         self._masks: tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None = None
-        # The dtype of actions that are whole numbers.
-        self._whole = None if dtype is None or dtype.kind in "fO" else dtype
 
     def reset(self) -> Any:
         """Begin new episodes, with the seeds and options of `seed` and `set_options`.
@@ -165,15 +162,9 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             actions: One per environment, or a batch as `vector_env` takes it. Whole numbers may
                 come as floats, as SB3's policies return them for MultiBinary.
         """
-        self.vector_env.step_async(self._batch(actions))
+        space = self.vector_env.single_action_space
+        self.vector_env.step_async(batch_actions(space, actions, self.num_envs))
         self._masks = None  # until it has ended
-
-    def _batch(self, actions: Any) -> Any:
-        """Convert actions to a batch for the vector env."""
-        if self._whole is not None and np.asarray(actions).dtype.kind == "f":
-            cast = np.asarray(actions).astype(self._whole)
-            return cast if np.array_equal(cast, actions) else actions
-        return batch_actions(self.vector_env.single_action_space, actions, self.num_envs)
 
     def step_wait(self) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], InfoList]:
         """End a step; finished environments are reset.

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from vecspaces import spaces, vector
 from vecspaces.make import PROCESS_ARGUMENTS
 from vecspaces.vector.group.attributes import get_attribute
@@ -64,7 +66,8 @@ def _make(
     if backend not in ("async", "sync"):
         raise ValueError(f"backend: expected 'async' or 'sync', found {backend!r}")
     env_fns = list(source)
-    options: dict[str, Any] = {"autoreset_mode": mode, **arguments}
+    # The libraries accept environments whose Boxes have other bounds than the first one's.
+    options = {"autoreset_mode": mode, "observation_mode": "different", **arguments}
     if backend == "sync":
         options = {key: value for key, value in options.items() if key not in PROCESS_ARGUMENTS}
         return vector.SyncVectorEnv(env_fns, **options)
@@ -74,7 +77,18 @@ def _make(
 
 
 def batch_actions(space: spaces.Space[Any], actions: Any, count: int) -> Any:
-    """Convert actions, one per environment, to a batch for a vector env."""
+    """Convert actions, one per environment, to a batch for a vector env.
+
+    Whole numbers may be floats, as some policies return them.
+    """
+    if space.dtype is not None and space.dtype.kind in "iub":
+        try:
+            array = np.asarray(actions)
+        except Exception:  # ragged, or no array: the vector env refuses it
+            return actions
+        with np.errstate(invalid="ignore"):  # of NaN
+            whole = array.astype(space.dtype) if array.dtype.kind == "f" else array
+        return whole if np.array_equal(whole, array) else actions
     if not isinstance(space, (spaces.Dict, spaces.Tuple)) or isinstance(actions, (Mapping, tuple)):
         return actions
     empty = vector.utils.create_empty_array(space, count)
