@@ -305,7 +305,7 @@ def test_a_vector_env_is_streamed_as_a_whole() -> None:
         envs.recv()
         with pytest.raises(InvalidActionError, match=r"environments 2 to 4.*as a whole"):
             envs.send([1, 1], [2, 3])
-        with pytest.raises(InvalidActionError, match="one vector env, or the agents"):
+        with pytest.raises(InvalidActionError, match="are one vector env, which"):
             envs.send_reset([2])
 
 

@@ -30,12 +30,15 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
         return lambda values: False
     joins = out.ndim == 2 and out.nbytes <= _JOINED_BYTES
     write_arrays = _vector_writer(out) if joins else _array_writer(out)
-    write_parts, length = writer(out.reshape(-1, *out.shape[2:])), out.shape[1]
+    length = out.shape[1]
+    write_parts: Callable[[list[Any]], bool] | None = None  # large, and seldom needed
 
     def write(values: list[Any]) -> bool:
+        nonlocal write_parts
         if tuple not in (values[0].__class__, values[-1].__class__):
             return write_arrays(values)
         # Values may be tuples of the parts of an array, which are then written in the same pass.
+        write_parts = write_parts or writer(out.reshape(-1, *out.shape[2:]))
         try:
             lengths = list(map(len, values))
             return lengths.count(length) == len(values) and write_parts([*chain(*values)])

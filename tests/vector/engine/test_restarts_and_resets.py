@@ -22,7 +22,7 @@ def test_a_reset_that_was_interrupted_still_builds_the_failed_environment_again(
             envs.step([1, 4, 1])
         failed, sound = envs.envs[1], envs.envs[2]
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(type(envs._backend.group), "reset", lambda *_: raise_interrupt())
+            patch.setattr(type(envs._backend.group), "reset_rows", lambda *_: raise_interrupt())
             envs.reset()
         with pytest.raises(ResetNeededError):
             envs.step([1, 1, 1])

@@ -157,6 +157,12 @@ _MAKE_IT_THERE = (
 )
 
 
+class _Options(NamedTuple):
+    """The options of resets by row, as errors name them."""
+
+    options: Mapping[int, Any]
+
+
 class CannotSend(Exception):  # noqa: N818 - a state, not a fault
     """A command could not be pickled, for a reason; no worker has received any part of it."""
 
@@ -165,6 +171,8 @@ class CannotSend(Exception):  # noqa: N818 - a state, not a fault
     ) -> None:
         super().__init__(error)
         value = payload.call if isinstance(payload, CallRows) else payload
+        if isinstance(payload, ResetRows | StepRows):  # as a caller of `reset` knows them
+            value = _Options({row: options for row, (_, options) in payload.starts.items()})
         self.reason = unpicklable(value, op.verb, dumps, error, _MAKE_IT_THERE)
 
 
