@@ -31,7 +31,6 @@ from vecspaces.spaces import (
     flatten,
     flatten_space,
     unflatten,
-    utils,
 )
 from vecspaces.spaces.utils import is_space_dtype_shape_equiv
 
@@ -238,12 +237,6 @@ def test_a_space_is_equivalent_to_itself_alone() -> None:
 def test_bounds_do_not_matter_to_equivalence(one: Any, other: Any) -> None:
     assert is_space_dtype_shape_equiv(one, other)
     assert is_space_dtype_shape_equiv(Tuple([one]), Tuple([other]))
-
-
-def test_the_functions_are_public_where_gymnasium_has_them() -> None:
-    for name in ("flatdim", "flatten", "flatten_space", "unflatten"):
-        assert getattr(spaces, name) is getattr(utils, name)
-        assert hasattr(getattr(utils, name), "register")
 
 
 def test_flattened_batches_keep_the_byte_order() -> None:

@@ -128,30 +128,6 @@ def test_samples_of_any_size_are_those_of_gymnasium(
             assert ours.contains(value), ours.explain(value)
 
 
-NODE_MASK = tuple(np.array([0, 1, 1], np.int8) for _ in range(3))
-EDGE_MASK = np.array([1, 0], np.int8)
-
-
-@pytest.mark.parametrize(
-    "limits",
-    [
-        {"mask": (NODE_MASK, None)},
-        {"mask": (None, EDGE_MASK)},
-        {"mask": (NODE_MASK, EDGE_MASK)},
-        {"mask": (NODE_MASK, (EDGE_MASK, EDGE_MASK)), "num_edges": 2},
-        {"mask": (None, None), "num_edges": 2},
-        {"probability": ((np.array([0, 0.5, 0.5]),) * 3, np.array([0.25, 0.75]))},
-    ],
-)
-def test_masks_and_probabilities_are_used_as_in_gymnasium(limits: Any) -> None:
-    ours, theirs = (
-        library.Graph(library.Discrete(3), library.Discrete(2), seed=5) for library in LIBRARIES
-    )
-    for _ in range(4):
-        arguments = {"num_nodes": 3, **limits}
-        assert_identical(ours.sample(**arguments), theirs.sample(**arguments))
-
-
 def test_the_mask_of_one_nested_edge_holds_for_all_edges() -> None:
     mask = np.array([0, 1], np.int8)
     for edge_space, limit in (

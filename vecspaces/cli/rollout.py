@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -89,25 +91,22 @@ def rollout(
     )
 
 
-@dataclass
 class _Played:
     """Speed and episodes, always up to date, so that Ctrl-C can show them."""
 
-    agents_are_rows: bool
-    steps: int = 0
-    seconds: float = 0.0
-    returns: list[float] = field(default_factory=list)
-    lengths: list[float] = field(default_factory=list)
+    def __init__(self, agents_are_rows: bool) -> None:
+        self._agents_are_rows, self._steps, self._seconds = agents_are_rows, 0, 0.0
+        self._episodes: dict[str, Sequence[float]] = {"return": (), "length": ()}
 
     def numbers(self) -> dict[str, int | float | None]:
         """Return speed and episodes; None for statistics of no episodes."""
         numbers: dict[str, int | float | None] = {
-            "steps": self.steps,
-            "seconds": self.seconds,
-            "steps_per_second": self.steps / self.seconds if self.seconds else 0.0,
-            "episodes": len(self.returns),
+            "steps": self._steps,
+            "seconds": self._seconds,
+            "steps_per_second": self._steps / self._seconds if self._seconds else 0.0,
+            "episodes": len(self._episodes["return"]),
         }
-        for name, values in (("return", self.returns), ("length", self.lengths)):
+        for name, values in self._episodes.items():
             for statistic in ("mean", "min", "max"):
                 value = float(getattr(np, statistic)(values)) if values else math.nan
                 numbers[f"{statistic}_{name}"] = value if math.isfinite(value) else None
@@ -117,27 +116,27 @@ class _Played:
         self, envs: VectorEnv[Any, Any, Any], steps: int, seed: int | None, show: Show
     ) -> None:
         """Step with random actions; episodes are counted by a few NumPy calls for all rows."""
-        counted = RecordEpisodeStatistics(envs, stats_key=_STATS_KEY)
+        counted = RecordEpisodeStatistics(envs, buffer_length=sys.maxsize, stats_key=_STATS_KEY)
+        self._episodes = {"return": counted.return_queue, "length": counted.length_queue}
         envs.action_space.seed(seed)
         rng = np.random.default_rng(seed)
         began = time.perf_counter()
         last: Any = counted.reset(seed=seed)
         try:
-            while self.steps < steps:
-                infos = last[-1]
+            while self._steps < steps:
+                infos, episodes = last[-1], len(counted.return_queue)
                 # These rows are reset, not stepped, or their agents are gone.
-                idle = ~infos["alive"] if self.agents_are_rows else counted.prev_dones
-                resets = int(idle.sum())
+                idle = ~infos["alive"] if self._agents_are_rows else counted.prev_dones
+                stepped = envs.num_envs - int(idle.sum())
                 is_masked = MASK in infos
                 last = counted.step(
                     sample_next(envs, last, rng) if is_masked else envs.action_space.sample()
                 )
-                infos = last[-1]
-                self.steps += envs.num_envs - resets
-                if _STATS_KEY in infos:
-                    ended = infos[f"_{_STATS_KEY}"]
-                    self.returns += infos[_STATS_KEY]["r"][ended].tolist()
-                    self.lengths += infos[_STATS_KEY]["l"][ended].tolist()
-                show(lambda: (self.steps, f"{self.steps:,} steps  {len(self.returns):,} episodes"))
+                self._steps += stepped
+                show(partial(_describe, self._steps, episodes))
         finally:
-            self.seconds = time.perf_counter() - began
+            self._seconds = time.perf_counter() - began
+
+
+def _describe(steps: int, episodes: int) -> tuple[float, str]:
+    return steps, f"{steps:,} steps  {episodes:,} episodes"
