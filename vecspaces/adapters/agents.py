@@ -63,7 +63,7 @@ def _of_rows(method: str, doc: str) -> Callable[..., tuple[Any, ...]]:
 
 
 class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
-    """A vector env with one row per possible agent, around a vector env of `AgentStack`s.
+    """A vector env with one row per possible agent, around `AgentStack` environments.
 
     The environments that its methods take and return are rows. Those of one environment are named
     together, except in calls.
@@ -145,7 +145,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
 
     @property
     def unwrapped(self) -> VectorEnv[Any, Any, Any]:  # type: ignore[override]  # read only
-        """This vector env: below it, agents are no rows."""
+        """This vector env, below it, agents are no rows."""
         return self
 
     @property
@@ -261,8 +261,8 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
                 `{"reset_mask": mask}` with a bool array of shape `(num_envs,)` chooses rows.
 
         Returns:
-            The batch of observations, and the infos: `alive` and declared ones of all rows, others
-            of those that were reset.
+            The batch of observations, and the infos, of which `alive` and declared ones have all
+            rows, others those that were reset.
         """
         options, self._begun = self._divide_options(options)
         return self._read_reset(*self._ask("reset", seed=seed, options=options))
