@@ -36,6 +36,23 @@ class SavedRow(NamedTuple):
     has_ended: bool
 
 
+class WrapperState(NamedTuple):
+    """The state of a vector wrapper."""
+
+    name: str  # of its class
+    observation_space: Space[Any] | None
+    rows: dict[str, Any]  # with an entry per environment
+    others: dict[str, Any]
+
+    def check(self, name: str, observation_space: Space[Any]) -> None:
+        """Refuse the state of another wrapper."""
+        if self.name != name:
+            raise ValueError(f"expected the state of {name}, found that of {self.name}")
+        change = self.observation_space and difference(observation_space, self.observation_space)
+        if change is not None:
+            raise ValueError(f"the observation_space of {name} differs: {change}")
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class VectorState:
     """The states of some environments of a vector env; `envs.save_state()` returns it.
@@ -63,8 +80,7 @@ class VectorState:
     info_space: Dict[Any] | None
     autoreset_mode: AutoresetMode
     rows: tuple[SavedRow, ...]
-    # The states of vector wrappers, the outermost last: the class, per environment, and others.
-    wrappers: tuple[tuple[str, Any, Any], ...] = ()
+    wrappers: tuple[WrapperState, ...] = ()  # the outermost last
     version: int = _VERSION
 
     def __len__(self) -> int:
@@ -224,7 +240,7 @@ class States:
                 f"expected the state of {count} environments, or of 1, found that of {len(state)}"
             )
         if state.wrappers:
-            raise ValueError(f"expected no vector wrapper, found {state.wrappers[-1][0]}")
+            state.wrappers[-1].check("no wrapper", self.single_observation_space)
         if state.autoreset_mode is not self.autoreset_mode:
             raise ValueError(
                 f"autoreset_mode: expected {self.autoreset_mode}, found {state.autoreset_mode}"

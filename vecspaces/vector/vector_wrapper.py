@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
 import numpy as np
@@ -28,6 +29,7 @@ from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError
 from vecspaces.spaces import Dict, Space
 from vecspaces.typevars import TypeVar
 from vecspaces.vector.send_recv import Transition
+from vecspaces.vector.states import VectorState, WrapperState
 from vecspaces.vector.utils import batch_space, concatenate, iterate
 from vecspaces.vector.vector_env import ActType, ArrayType, ObsType, Seed, StepResult, VectorEnv
 
@@ -94,6 +96,9 @@ class VectorWrapper(
     """
 
     env: VectorEnv[ObsType, ActType, ArrayType]
+    #: The attributes with an entry per environment, and the others, that `save_state` saves. None:
+    #: the class does not name its state, and `save_state` is refused.
+    saved_state: ClassVar[tuple[Sequence[str], Sequence[str]] | None] = None
     # What a rollout would return unchanged, so that `rollout_view` is refused; empty: nothing.
     _changes: ClassVar[str] = ""
 
@@ -140,6 +145,20 @@ class VectorWrapper(
     ) -> tuple[WrapperObsType, dict[str, Any]]:
         """Change what a reset of all environments (None), or of those of a mask, returned."""
         return cast("WrapperObsType", observations), infos
+
+    def _after_load(self, observations: ObsType, env_ids: npt.NDArray[np.int64]) -> WrapperObsType:
+        """Change the observations of environments whose state was loaded."""
+        return cast("WrapperObsType", observations)
+
+    def _save_rows(self, env_ids: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Return what is saved of environments."""
+        names = self.saved_state[0] if self.saved_state else ()
+        return {name: getattr(self, name)[env_ids] for name in names}
+
+    def _load_rows(self, saved: dict[str, Any], env_ids: npt.NDArray[np.int64]) -> None:
+        """Load what `_save_rows` returned, of as many environments or of one."""
+        for name, values in saved.items():
+            getattr(self, name)[env_ids] = values
 
     def _with_finals(
         self, infos: dict[str, Any], change: Callable[[Any, npt.NDArray[np.intp]], Any]
@@ -278,6 +297,54 @@ class VectorWrapper(
         rollout: Rollout = self._wrapped.rollout_view()
         return rollout
 
+    def save_state(self, env_ids: EnvIds | None = None) -> VectorState:
+        """Save the state of the wrapped vector env, and that of the wrapper.
+
+        Raises:
+            TypeError: The wrapper does not name its state (`saved_state`).
+        """
+        self._check_saved("save_state")
+        state: VectorState = self._wrapped.save_state(env_ids)
+        rows = self._save_rows(self._numbers_of(env_ids))
+        if not rows:
+            return state
+        _, names = self.saved_state or ((), ())
+        others = copy.deepcopy({name: getattr(self, name) for name in names})
+        own = WrapperState(type(self).__name__, self.single_observation_space, rows, others)
+        return replace(state, wrappers=(*state.wrappers, own))
+
+    def load_state(
+        self, state: VectorState, env_ids: EnvIds | None = None
+    ) -> tuple[WrapperObsType, dict[str, Any]]:
+        """Load a state into the wrapped vector env, and into the wrapper.
+
+        What does not belong to an environment, such as running statistics, is loaded if `env_ids`
+        is None.
+        """
+        self._check_saved("load_state")
+        numbers, own = self._numbers_of(env_ids), None
+        if self._save_rows(numbers):
+            own = state.wrappers[-1] if state.wrappers else WrapperState("no wrapper", None, {}, {})
+            own.check(type(self).__name__, self.single_observation_space)
+            state = replace(state, wrappers=state.wrappers[:-1])
+        observations, infos = self._wrapped.load_state(state, env_ids)
+        if own is not None:
+            self._load_rows(own.rows, numbers)
+            if env_ids is None:
+                vars(self).update(copy.deepcopy(own.others))
+        return self._after_load(observations, numbers), infos
+
+    def _check_saved(self, call: str) -> None:
+        self._check_call(call)
+        if self.saved_state is None:
+            raise TypeError(
+                f"{call}: {type(self).__name__} does not name the attributes that are its state: "
+                "set its class attribute saved_state, or call it of the wrapped vector env"
+            )
+
+    def _numbers_of(self, env_ids: EnvIds | None) -> npt.NDArray[np.int64]:
+        return np.arange(self.num_envs) if env_ids is None else np.array(env_ids, np.int64)
+
     def _check_call(self, call: str, methods: tuple[str, ...] = ()) -> None:
         """Refuse a call whose methods would bypass an override, or that comes before a wait."""
         if methods in self._bypassed:
@@ -373,6 +440,9 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
         if "_final_obs" in infos:
             infos = self._with_finals(infos, lambda batch, ended: self.observations(batch))
         return self.observations(observations), rewards, terminations, truncations, infos
+
+    def _after_load(self, observations: ObsType, env_ids: npt.NDArray[np.int64]) -> WrapperObsType:
+        return self.observations(observations)
 
     def observations(self, observations: ObsType) -> WrapperObsType:
         """Change a batch of observations.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,8 @@ class EpisodeWrapper(
     `_follow`, which changes it.
     """
 
+    saved_state: ClassVar[tuple[Sequence[str], Sequence[str]] | None] = (("prev_dones",), ())
+
     def __init__(self, env: VectorEnv[ObsType, ActType, npt.NDArray[Any]]) -> None:
         super().__init__(env)
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
@@ -43,6 +45,10 @@ class EpisodeWrapper(
         self._alive: Mask | None = None
         if getattr(env, "agent_layout", None) == "rows":
             self._alive = np.ones(self.num_envs, dtype=np.bool_)
+
+    def _save_rows(self, env_ids: npt.NDArray[np.int64]) -> dict[str, Any]:
+        saved = super()._save_rows(env_ids)
+        return saved if self._alive is None else {**saved, "_alive": self._alive[env_ids]}
 
     def _begin(
         self, observations: ObsType, infos: dict[str, Any], rows: RowChoice

@@ -103,6 +103,16 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
             space, self.num_envs, self.stack_size, padding, bool(getattr(env, "copy", True))
         )
 
+    def _save_rows(self, env_ids: npt.NDArray[np.int64]) -> dict[str, Any]:
+        return {**super()._save_rows(env_ids), "_frames": self._frames.save(env_ids)}
+
+    def _load_rows(self, saved: dict[str, Any], env_ids: npt.NDArray[np.int64]) -> None:
+        self._frames.load(saved["_frames"], env_ids)
+        super()._load_rows({key: saved[key] for key in saved if key != "_frames"}, env_ids)
+
+    def _after_load(self, observations: ObsType, env_ids: npt.NDArray[np.int64]) -> Any:
+        return self._frames.stacks(env_ids)
+
     def _begin(
         self, observations: ObsType, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[Any, dict[str, Any]]:
@@ -206,6 +216,16 @@ class _ArrayFrames:
 
         return map_arrays(self._space, read, self._lines)
 
+    def save(self, rows: _Array) -> Any:
+        """Return the last frames of some rows."""
+        return self.stacks(rows)
+
+    def load(self, saved: Any, rows: _Array) -> None:
+        """Add the frames that `save` returned, of as many rows or of one."""
+        for place in range(self._size):
+            frame = map_arrays(self._space, lambda stacks: stacks[:, place], saved)  # noqa: B023
+            self.push(frame, rows, None)
+
 
 class _ItemFrames:
     """The last frames of each environment, if they are not only arrays: one tuple per row."""
@@ -230,6 +250,15 @@ class _ItemFrames:
         """Return the last frames of some rows."""
         stacked = [concatenate(self._space, self._rows[row], None) for row in self._numbers[rows]]
         return concatenate(batch_space(self._space, self._size), stacked, None)
+
+    def save(self, rows: _Array) -> Any:
+        """Return the last frames of some rows, which are never changed."""
+        return [self._rows[row] for row in rows]
+
+    def load(self, saved: Any, rows: _Array) -> None:
+        """Use the frames that `save` returned, of as many rows or of one."""
+        for place, row in enumerate(rows):
+            self._rows[row] = saved[place if len(saved) > 1 else 0]
 
 
 def _are_equal(ends: _Array) -> bool:

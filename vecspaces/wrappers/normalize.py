@@ -97,6 +97,7 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
         ((4,), 204.0001)
     """
 
+    saved_state = ("prev_dones", "_shown"), ("obs_rms", "update_running_mean")
     _changes = "observations"
 
     def __init__(self, env: VectorEnv[_Array, ActType, _Array], epsilon: float = 1e-8) -> None:
@@ -130,6 +131,9 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
         self._shown[rows] = True
         self._count(counted)
         return self._normalize(observations, gone), infos
+
+    def _after_load(self, observations: _Array, env_ids: npt.NDArray[np.int64]) -> _Array:
+        return self._normalize(observations, None if self._alive is None else ~self._alive[env_ids])
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
@@ -193,6 +197,10 @@ class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType
         True
     """
 
+    saved_state = (
+        ("prev_dones", "accumulated_reward"),
+        ("return_rms", "update_running_mean"),
+    )
     _changes = "rewards"
 
     def __init__(

@@ -49,6 +49,11 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
         ([28, 15, 59], array([ 0., 59.]), array([False,  True]))
     """
 
+    saved_state = (
+        ("prev_dones", "episode_returns", "episode_lengths", "episode_start_times"),
+        ("episode_count", "return_queue", "length_queue", "time_queue"),
+    )
+
     def __init__(
         self,
         env: VectorEnv[ObsType, ActType, npt.NDArray[Any]],
@@ -69,6 +74,14 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
         self.return_queue: deque[float] = deque(maxlen=buffer_length)
         self.length_queue: deque[int] = deque(maxlen=buffer_length)
         self.time_queue: deque[float] = deque(maxlen=buffer_length)
+
+    def _save_rows(self, env_ids: npt.NDArray[np.int64]) -> dict[str, Any]:
+        saved = super()._save_rows(env_ids)  # durations: the clock of another process differs
+        return {**saved, "episode_start_times": time.perf_counter() - saved["episode_start_times"]}
+
+    def _load_rows(self, saved: dict[str, Any], env_ids: npt.NDArray[np.int64]) -> None:
+        times = time.perf_counter() - saved["episode_start_times"]
+        super()._load_rows({**saved, "episode_start_times": times}, env_ids)
 
     def _begin(
         self, observations: ObsType, infos: dict[str, Any], rows: RowChoice

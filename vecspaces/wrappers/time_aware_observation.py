@@ -46,6 +46,7 @@ class TimeAwareObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTyp
         [1.0, 1.0]
     """
 
+    saved_state = ("prev_dones", "timesteps"), ()
     _changes = "observations"
 
     def __init__(
@@ -85,6 +86,9 @@ class TimeAwareObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTyp
     ) -> tuple[Any, dict[str, Any]]:
         self.timesteps[rows] = 0
         return self._with_time(observations, self.timesteps), infos
+
+    def _after_load(self, observations: ObsType, env_ids: npt.NDArray[np.int64]) -> Any:
+        return self._with_time(observations, self.timesteps[env_ids])
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, *others, infos = result

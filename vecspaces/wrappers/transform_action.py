@@ -41,6 +41,8 @@ class TransformAction(
         ...     _, rewards, *_ = envs.step(np.full((2, 1), 2.0))
     """
 
+    saved_state = (), ()
+
     def __init__(
         self,
         env: VectorEnv[ObsType, ActType, _Array],

@@ -55,6 +55,8 @@ class TransformObservation(
         ((2, 1), Box(-4.8, 4.8, (2, 1), float32))
     """
 
+    saved_state = (), ()
+
     def __init__(
         self,
         env: VectorEnv[ObsType, ActType, _Array],

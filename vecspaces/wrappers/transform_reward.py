@@ -32,6 +32,8 @@ class TransformReward(VectorRewardWrapper[ObsType, ActType, _Array], Generic[Obs
         [0.1, 0.1]
     """
 
+    saved_state = (), ()
+
     def __init__(
         self, env: VectorEnv[ObsType, ActType, _Array], func: Callable[[_Array], _Array]
     ) -> None:
