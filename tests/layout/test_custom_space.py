@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import pickle
 import struct
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from tests.compare import assert_identical
 from vecspaces.layout import Array, Mismatch, Variable, describe
 from vecspaces.layout.packing import dump, load
+from vecspaces.pickling import dumps
 from vecspaces.spaces import Dict, Space, Tuple
 from vecspaces.vector.utils import (
     batch_space,
@@ -164,6 +166,23 @@ def test_what_cannot_be_pickled_by_name_is_sent_by_value() -> None:
     write_to_shared_memory(memory.layout.space, 0, [Local(), lambda: 43], memory)
     ((instance, function),) = memory.rows.read()
     assert (instance.value, function()) == (42, 43)
+
+
+class Once:
+    """Gives away what it holds when it is pickled, as a connection does."""
+
+    def __init__(self) -> None:
+        self.held = ["it"]
+
+    def __reduce__(self) -> Any:
+        return str, (self.held.pop(),)
+
+
+def test_dumps_calls_the_methods_of_a_value_once() -> None:
+    """Also if another part of the value is pickled by value."""
+    for around in (lambda: 43, np.zeros(3), Fraction, None):
+        assert load(bytearray(dump([np.zeros(2), Once(), around])))[1] == "it"
+        assert pickle.loads(dumps({0: Once(), 1: around}))[0] == "it"
 
 
 def test_arrays_of_a_pickle_lie_beside_it() -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from vecspaces.pickling import dumps_by_name
+from vecspaces.pickling import dumps, dumps_by_name
 
 _ALIGNMENT = 16
 """Bytes: what `malloc` guarantees, so that arrays over the parts of a copy are aligned too."""
@@ -21,10 +21,10 @@ Piece: TypeAlias = bytes | memoryview | NDArray[Any]
 """Contiguous bytes."""
 
 Dumps: TypeAlias = Callable[..., bytes]
-"""Called as `dumps(value, protocol=5, buffer_callback=function)`, as `pickle.dumps` is."""
+"""Called as `dumps(value, buffer_callback=function)`."""
 
-# The pickler for values with a class or function of the main module.
-_by_value: ContextVar[Dumps | None] = ContextVar("_by_value", default=None)
+# The pickler for values of users' classes.
+_by_value: ContextVar[Dumps] = ContextVar("_by_value", default=dumps_by_name)
 
 _PADDING = tuple(bytes(size) for size in range(_ALIGNMENT))
 
@@ -60,14 +60,7 @@ def unpack(data: bytearray, at: int = 0) -> list[memoryview]:
 def dump(value: Any) -> bytes:
     """Pickle any value, with its arrays as bytes; `load` is the inverse."""
     buffers: list[pickle.PickleBuffer] = []
-    try:
-        head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-        dumps = _by_value.get() if b"__main__" in head else None
-    except Exception:  # a class of the caller's main module in a worker, or a lambda
-        dumps = _by_value.get() or dumps_by_name
-    if dumps is not None:
-        buffers.clear()
-        head = dumps(value, protocol=5, buffer_callback=buffers.append)
+    head = dumps(value, _by_value.get(), buffers)
     return pack([head, *(buffer.raw() for buffer in buffers)])
 
 

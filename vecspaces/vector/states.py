@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.files import replacing
+from vecspaces.pickling import dumps
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference
 from vecspaces.vector.autoreset import AutoresetMode
@@ -22,7 +23,7 @@ from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.rows import ENDED
 from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.messages import CheckRows, Op, RowState, SaveRows, dumps
+from vecspaces.vector.exchange.messages import CheckRows, Op, RowState, SaveRows
 
 _VERSION = 1
 

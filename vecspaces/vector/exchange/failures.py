@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
-from vecspaces.vector.exchange.messages import dumps
+from vecspaces.pickling import dumps
 
 #: The advice to use one process per environment; commands name their options instead.
 ONE_WORKER_EACH = "AsyncVectorEnv with num_workers=len(env_fns)"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from vecspaces.pickling import dumps_by_name, unpicklable
+from vecspaces.pickling import unpicklable
 from vecspaces.vector.exchange.infos import Part
 
 
@@ -174,16 +173,3 @@ class CannotSend(Exception):  # noqa: N818 - a state, not a fault
         if isinstance(payload, ResetRows | StepRows):  # as a caller of `reset` knows them
             value = _Options({row: options for row, (_, options) in payload.starts.items()})
         self.reason = unpicklable(value, op.verb, dumps, error, _MAKE_IT_THERE)
-
-
-def dumps(value: Any) -> bytes:
-    """Pickle functions and classes by reference if their module has their name, else by value.
-
-    A forked worker has the classes of the caller's main module, and by value it would get second
-    ones.
-    """
-    try:
-        return pickle.dumps(value, protocol=5)
-    except Exception:
-        # Lambdas, definitions in a function, and objects that were themselves sent by value.
-        return dumps_by_name(value)

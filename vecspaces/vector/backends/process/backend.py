@@ -31,6 +31,7 @@ from vecspaces import system
 from vecspaces.cores import count_usable_cores
 from vecspaces.errors import WorkerDiedError
 from vecspaces.memory import Arena, anonymous_file
+from vecspaces.pickling import dumps
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import PATIENCE
 from vecspaces.vector.backends.process import descriptors, forking
@@ -60,7 +61,6 @@ from vecspaces.vector.exchange.messages import (
     Op,
     Reply,
     Restart,
-    dumps,
     make_reply,
 )
 from vecspaces.vector.exchange.positions import Place
@@ -323,7 +323,7 @@ class ProcessBackend(RemoteBackend):
 
     def _pack(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> list[bytes]:
         """Pack a command with its arguments, and with actions that are not in shared memory."""
-        frames = []
+        frames, pickle = [], partial(dumps, otherwise=self._pickling.dumps)
         try:
             for worker, payload in payloads.items():
                 rows, exported, spilled = self.slices[worker], None, None
@@ -335,9 +335,6 @@ class ProcessBackend(RemoteBackend):
                         self.buffers.note_spilled(actions, spilled or [])
                     else:
                         exported = actions.export(rows.start, rows.stop)
-                # Row numbers and arrays need no pickling by value.
-                is_simple = op in STEPS and exported is None and spilled is None
-                pickle = dumps if is_simple else self._pickling.dumps
                 arguments = payload, exported, spilled
                 frames.append(pack_frame(op, slot, seq, arguments, pickle))
         except Exception as error:

@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 
 from vecspaces import system
-from vecspaces.pickling import loads
+from vecspaces.pickling import dumps, loads
 from vecspaces.vector.backends.process import descriptors
 from vecspaces.vector.backends.process.line import GONE, Line
 from vecspaces.vector.backends.process.waiting import spin
-from vecspaces.vector.exchange.messages import HEADER, Op, dumps
+from vecspaces.vector.exchange.messages import HEADER, Op
 
 _CHUNK = 1 << 16
 _MOST_WRITTEN = 1 << 20

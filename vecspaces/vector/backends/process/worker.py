@@ -15,7 +15,7 @@ from typing import Any
 
 from vecspaces import system
 from vecspaces.memory import Arena
-from vecspaces.pickling import loads
+from vecspaces.pickling import dumps, loads
 from vecspaces.vector.backends.backend import pack_part, pack_result
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack_frame
 from vecspaces.vector.backends.process.line import Line, process_descriptor
@@ -26,7 +26,7 @@ from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import to_plain
-from vecspaces.vector.exchange.messages import HEADER, Op, Restart, Written, dumps
+from vecspaces.vector.exchange.messages import HEADER, Op, Restart, Written
 from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups
 
