@@ -15,10 +15,17 @@ import pytest
 
 pytest.register_assert_rewrite("tests.contract", "tests.compare")
 
+from vecspaces import system  # noqa: E402
+
+# .ci/systems runs tests with what macOS and Windows have, also with their start methods.
+if "VECSPACES_SYSTEM" in os.environ:
+    METHODS = ["spawn", "fork", "forkserver"] if system.FORK else ["spawn"]
+    multiprocessing.get_all_start_methods = lambda: METHODS  # type: ignore[assignment]
+    multiprocessing.set_start_method("spawn")
+
 from tests.leaks import made_here, possessions, tag_names  # noqa: E402
 from tests.testing.checking import in_process  # noqa: E402, F401  # a fixture
 from tests.vector.bounds import hurry  # noqa: E402, F401  # a fixture
-from vecspaces import system  # noqa: E402
 from vecspaces.cores import count_usable_cores  # noqa: E402
 
 if TYPE_CHECKING:
@@ -75,12 +82,6 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # So do the threads of PyTorch, which wait for each other where tests share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-# .ci/systems runs tests with what macOS and Windows have, also with their start methods.
-if "VECSPACES_SYSTEM" in os.environ:
-    METHODS = ["spawn", "fork", "forkserver"] if system.FORK else ["spawn"]
-    multiprocessing.get_all_start_methods = lambda: METHODS  # type: ignore[assignment]
-    multiprocessing.set_start_method("spawn")
 
 # .ci/full runs all tests with the default of Python 3.14, forkserver, on an older Python too.
 if "TESTS_START_METHOD" in os.environ:

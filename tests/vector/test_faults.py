@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import FASTEST, ordinarily
+from tests.crosses import FASTEST, METHODS, ordinarily
 from tests.envs import Ledger
 from tests.envs import faulty as faulty_envs
 from tests.envs.faulty import FaultyEnv, OddError, arm, built, disarmed, factories
@@ -287,7 +287,7 @@ def test_the_error_the_state_after_it_and_the_end(case: Case, tmp_path: Path, hu
             (CLASSES.index(case), context)
             in ((0, "forkserver"), (3, "forkserver"), (7, "forkserver"))
         ),
-        itertools.product(CLASSES, ["spawn", "forkserver"]),
+        itertools.product(CLASSES, [method for method in METHODS if method != FASTEST]),
     ),
     ids=lambda value: name(value) if isinstance(value, Case) else value,
 )
