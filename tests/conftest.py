@@ -22,6 +22,7 @@ if "VECSPACES_SYSTEM" in os.environ:
     METHODS = ["spawn", "fork", "forkserver"] if system.FORK else ["spawn"]
     multiprocessing.get_all_start_methods = lambda: METHODS  # type: ignore[assignment]
     multiprocessing.set_start_method("spawn")
+    system.START_METHOD = None  # tests choose others
 
 from tests.leaks import made_here, possessions, tag_names  # noqa: E402
 from tests.testing.checking import in_process  # noqa: E402, F401  # a fixture

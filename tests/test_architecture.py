@@ -138,7 +138,11 @@ def questions_of(path: Path) -> Iterator[str]:
         if module.partition(".")[0] in ELSEWHERE:
             yield f"{path} imports {module}"
     for node in ast.walk(tree):
-        text = ast.unparse(node) if isinstance(node, (ast.Attribute, ast.Call)) else ""
+        text = ""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            text = ast.unparse(node) if node.func.id in ("getattr", "hasattr") else ""
+        elif isinstance(node, ast.Attribute) and node.attr in ("platform", "name", "system"):
+            text = ast.unparse(node)
         asks = re.match(rf"(hasattr|getattr)\(({'|'.join(DIFFERENT)}), ", text)
         if asks or text in ("sys.platform", "os.name", "platform.system"):
             yield f"{path}, line {node.lineno}: {text}"

@@ -41,8 +41,13 @@ LACKS = {
     "darwin": _LINUX_ALONE,
     "portable": (*_LINUX_ALONE, "DESCRIPTORS", "FIFO", "FORK", "GROUPS", "LOCK", "POLL", "SIGMASK"),
 }
-if "VECSPACES_SYSTEM" in os.environ:
-    globals().update(dict.fromkeys(LACKS[os.environ["VECSPACES_SYSTEM"]], False))
+#: The start method of workers by default; None: that of `multiprocessing`.
+START_METHOD: str | None = None
+if _SYSTEM := os.environ.get("VECSPACES_SYSTEM"):
+    if _SYSTEM not in LACKS:
+        raise ValueError(f"VECSPACES_SYSTEM: expected {' or '.join(LACKS)}, found {_SYSTEM!r}")
+    globals().update(dict.fromkeys(LACKS[_SYSTEM], False))
+    START_METHOD = "spawn"
 
 # Flags of `os.open` that some systems do not have.
 O_BINARY: int = getattr(os, "O_BINARY", 0)

@@ -6,7 +6,6 @@ The effects of an environment there (output, hangs, exits, changed globals) end 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import re
 import sys
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vecspaces import system
 from vecspaces.env import Env
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.spaces import Discrete
@@ -177,5 +177,4 @@ def _show_line(stack: str | None) -> str:
 
 def start_methods() -> tuple[StartMethod, StartMethod | None]:
     """Return the fastest start method, and one that does not copy this process."""
-    known = multiprocessing.get_all_start_methods()
-    return ("fork", "spawn") if "fork" in known else ("spawn", None)
+    return ("fork", "spawn") if system.SAFE_FORK else ("spawn", None)

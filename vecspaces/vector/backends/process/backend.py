@@ -159,7 +159,7 @@ class ProcessBackend(RemoteBackend):
             raise RuntimeError(_UNGUARDED)
         if multiprocessing.current_process().daemon:
             raise RuntimeError(_DAEMON)
-        self._context: BaseContext = multiprocessing.get_context(context)
+        self._context: BaseContext = multiprocessing.get_context(context or system.START_METHOD)
         self._forked = self._context.get_start_method() == "fork"
         self._daemon = daemon
         self._shared_memory = shared_memory

@@ -131,6 +131,11 @@ def _own_handler() -> int | None:
     return None
 
 
+def is_caught(number: int) -> bool:
+    """Whether this process has a handler for a signal, also one of a native library."""
+    return _c_handler(number) > signal.SIG_IGN
+
+
 def _c_handler(number: int) -> int:
     """Return the address of the function that the system calls; 0 for its default."""
     get = ctypes.pythonapi.PyOS_getsig

@@ -2,7 +2,7 @@
 
 A thread of the worker answers while the main thread runs Python, or C code that has released
 Python's global interpreter lock. While C code holds the lock, no thread can run Python, and the
-stack is unknown. Stacks are available on Linux only.
+stack is unknown. On Windows there are no stacks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vecspaces import system
+from vecspaces.memory import anonymous_file
 from vecspaces.vector.backends.process import descriptors
+from vecspaces.vector.backends.process.interrupts import is_caught
 
 # The time between checks for an answer.
 _LOOK_SECONDS = 0.5e-3
@@ -48,9 +49,6 @@ _CUT_SHORT = "<freed thread state>"
 _THREAD = re.compile(r"^(C?)(?:urrent t|T)hread 0x([0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)', re.MULTILINE)
 
-# Signals that a process catches, in /proc/PID/status. Compiled here, because each forked worker
-# would compile it, and import a codec.
-_CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)", re.MULTILINE)
 _ESCAPED = re.compile(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}")
 
 _PACKAGE = f"{Path(__file__).parents[3]}{os.sep}"
@@ -74,17 +72,18 @@ class StackFile:
 
     def __init__(self, file: int = -1, bell: int = -1, ring: int = -1) -> None:
         self._file, self.bell, self._ring = file, bell, ring
-        self._log = -1
         self._answers = 0
 
     @classmethod
     def make(cls) -> StackFile:
-        """Make one; without a file if the system has no anonymous files."""
-        if not (system.MEMFD and system.PROC):
+        """Make one; without a file where processes cannot be given descriptors."""
+        if not system.DESCRIPTORS:
             return cls()
-        file = partial(os.memfd_create, "vecspaces")
-        pipe = partial(os.pipe2, os.O_CLOEXEC | os.O_NONBLOCK)
-        return cls(*descriptors.acquire_if_possible(file, pipe))
+        stacks = cls(*descriptors.acquire_if_possible(anonymous_file, os.pipe))
+        for end in (stacks.bell, stacks._ring):
+            if end >= 0:
+                os.set_blocking(end, False)
+        return stacks
 
     def __reduce__(self) -> tuple[Any, ...]:
         return descriptors.reduced(StackFile, () if self._file < 0 else (self._file, self.bell))
@@ -110,31 +109,25 @@ class StackFile:
         """
         if self._file < 0:
             return
-        try:
-            # Opened a second time, because only the output of `faulthandler` must be appended.
-            path = f"/proc/self/fd/{self._file}"
-            self._log = os.open(path, os.O_WRONLY | os.O_APPEND)
-            caught = _caught_signals()
-        except OSError:  # no /proc
-            return
-        if faulthandler.is_enabled() or not caught & _CRASHES:
-            faulthandler.enable(self._log)
-        # A process that an environment forks has no stacks here.
-        os.register_at_fork(after_in_child=faulthandler.disable)
         os.pwrite(self._file, _HEAD.pack(threading.get_ident(), -1, 0), 0)
+        os.lseek(self._file, _HEAD.size, os.SEEK_SET)
+        if faulthandler.is_enabled() or not any(map(is_caught, _CRASHES)):
+            faulthandler.enable(self._file)
+        # A process that an environment forks has no stacks here.
+        system.run_in_forks(faulthandler.disable)
 
     def answer(self) -> None:
         """Write the stacks of all threads."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.bell, _LONGEST)
-        if self._log >= 0:
-            faulthandler.dump_traceback(self._log, all_threads=True)
-            self._answers += 1
-            os.pwrite(self._file, self._answers.to_bytes(8, "little"), _ANSWERS_AT)
+        os.lseek(self._file, _HEAD.size, os.SEEK_SET)
+        faulthandler.dump_traceback(self._file, all_threads=True)
+        self._answers += 1
+        os.pwrite(self._file, self._answers.to_bytes(8, "little"), _ANSWERS_AT)
 
     def note_building(self, number: int, thread: int = 0) -> None:
         """Note the factory that is called, and its thread; -1 for none."""
-        if self._log >= 0:
+        if self._file >= 0:
             os.pwrite(self._file, _BUILDING.pack(thread or threading.get_ident(), number), 0)
 
     # ------------------------------------------------------------------ the caller's side
@@ -217,11 +210,3 @@ def format_environment(frames: Iterable[traceback.FrameSummary]) -> str | None:
 def _unescape(text: str) -> str:
     """Decode characters beyond ASCII, which `faulthandler` escapes, unlike backslashes."""
     return _ESCAPED.sub(lambda found: chr(int(found[0][2:], 16)), text)
-
-
-def _caught_signals() -> set[int]:
-    """Return the signals that this process catches."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
-    caught = _CAUGHT.search(status)
-    bits = int(caught[1], 16) if caught else 0
-    return {number for number in range(1, signal.NSIG) if bits >> (number - 1) & 1}
