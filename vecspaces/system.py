@@ -92,7 +92,9 @@ class SelectPoll:
 
 def make_poll() -> Any:
     """Return what waits for descriptors: a `select.poll`, or its methods."""
-    return select.poll() if POLL else SelectPoll()
+    if POLL:
+        return select.poll()
+    return SelectPoll()
 
 
 def count_cores() -> int:

@@ -13,6 +13,7 @@ has buffers of its own, and what the abandoned one still writes and replies is d
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
@@ -23,6 +24,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+from vecspaces import system
 from vecspaces.vector.backends.backend import PATIENCE
 from vecspaces.vector.backends.process import descriptors
 from vecspaces.vector.backends.process.interrupts import uninterrupted
@@ -65,10 +67,10 @@ class _Bell:
     fd = _ring = -1
 
     def __init__(self) -> None:
+        if not system.POLL:
+            raise io.UnsupportedOperation("event loops of this system do not watch pipes")
         with uninterrupted():
-            self.fd, self._ring = descriptors.acquire(os.pipe)
-        for descriptor in (self.fd, self._ring):
-            os.set_blocking(descriptor, False)
+            self.fd, self._ring = descriptors.acquire(descriptors.nonblocking_pipe)
 
     def ring(self) -> None:
         """Make it readable."""

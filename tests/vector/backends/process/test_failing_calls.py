@@ -33,7 +33,6 @@ CALLS: dict[str, tuple[Any, str]] = {
     "fork_exec": (_posixsubprocess, "fork_exec"),
     "start": (BaseProcess, "start"),
     "pidfd_open": (os, "pidfd_open"),
-    "pipe2": (os, "pipe2"),
     "memfd_create": (os, "memfd_create"),
     "ftruncate": (os, "ftruncate"),
     "mmap": (mmap, "mmap"),

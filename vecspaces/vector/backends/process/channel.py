@@ -207,7 +207,7 @@ class Poller:
 
     def __init__(self, gathers: bool = False) -> None:
         self._poll = self._registry = system.make_poll()  # the object that has the descriptors
-        self._epoll: select.epoll | None = None
+        self._epoll: Any = None
         self._reading: set[int] = set()
         self._writing: set[int] = set()
         # A pipe that holds a byte while rows wait to be received, for `fileno`.
@@ -235,7 +235,7 @@ class Poller:
             reading, writing = descriptors.acquire(os.pipe)
             self._bell = reading, writing
             self._epoll.register(self._bell[0], system.POLLIN)
-        return self._epoll.fileno()
+        return int(self._epoll.fileno())
 
     def ring(self, rings: bool) -> None:
         """Note whether rows wait to be received."""
@@ -293,7 +293,7 @@ class Poller:
         return ready if self._epoll is None else self._open_up(ready, self._epoll)
 
     @staticmethod
-    def _open_up(ready: list[tuple[int, int]], epoll: select.epoll) -> list[tuple[int, int]]:
+    def _open_up(ready: list[tuple[int, int]], epoll: Any) -> list[tuple[int, int]]:
         """Replace epoll's descriptor by those that it reports."""
         others = [event for event in ready if event[0] != epoll.fileno()]
         return others if len(others) == len(ready) else others + epoll.poll(0)

@@ -38,6 +38,14 @@ def acquire_if_possible(*opens: Callable[[], int | tuple[int, ...]]) -> tuple[in
         raise
 
 
+def nonblocking_pipe() -> tuple[int, int]:
+    """Make a pipe whose ends never wait."""
+    ends = os.pipe()
+    for end in ends:
+        os.set_blocking(end, False)
+    return ends
+
+
 def close(*descriptors: int) -> None:
     """Close descriptors that `acquire` opened; negative numbers stand for none."""
     for descriptor in descriptors:

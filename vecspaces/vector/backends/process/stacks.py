@@ -79,11 +79,8 @@ class StackFile:
         """Make one; without a file where processes cannot be given descriptors."""
         if not system.DESCRIPTORS:
             return cls()
-        stacks = cls(*descriptors.acquire_if_possible(anonymous_file, os.pipe))
-        for end in (stacks.bell, stacks._ring):
-            if end >= 0:
-                os.set_blocking(end, False)
-        return stacks
+        pipe = descriptors.nonblocking_pipe
+        return cls(*descriptors.acquire_if_possible(anonymous_file, pipe))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return descriptors.reduced(StackFile, () if self._file < 0 else (self._file, self.bell))

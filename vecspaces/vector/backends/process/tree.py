@@ -111,7 +111,7 @@ def _exists(target: int) -> bool:
 
 
 def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         return os.read(descriptor, _MOST_BYTES)
     finally:
