@@ -24,7 +24,7 @@ from vecspaces.envs import ActionChunks
 NAMES = ("nothing", "CartPole-v1")
 
 
-def open_loops(make: Any, length: int, share: int) -> Callable[[float], float]:
+def open_loops(make: Any, length: int, share: int) -> tuple[Callable[[int], None], int]:
     """Return what takes `length` steps of each environment, one after the other."""
     envs = [make() for _ in range(share)]
     for env in envs:
@@ -37,7 +37,7 @@ def open_loops(make: Any, length: int, share: int) -> Callable[[float], float]:
                     env.reset()
                     break
 
-    return lambda seconds: share * length * repeat(step, seconds)
+    return step, share * length
 
 
 def compare(
@@ -59,6 +59,7 @@ def compare(
             "ActionChunks": lambda seconds: (
                 num_envs * length * repeat(lambda _: chunked.step(actions), seconds)
             ),
+            "loops in step": bare.speed_in_step,
             "bare loops": bare.speed,
         }
         return race(ways, rounds, seconds)

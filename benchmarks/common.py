@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
+import os
 import platform
 import statistics
 import sys
@@ -86,22 +88,21 @@ def race(ways: Mapping[str, Callable[[float], float]], rounds: int, seconds: flo
     return table
 
 
+#: Builds a number of environments; returns what steps all of them, called with 0, 1, 2, ..., and
+#: how many environment steps that makes. It is pickled where processes are not forked.
+OpenShare = Callable[[int], tuple[Callable[[int], Any], int]]
+
+
 class BareLoops:
-    """The limit: processes that step a share of the environments each, and exchange nothing.
+    """Both limits: processes that step a share of the environments each, and exchange nothing.
 
     Args:
-        open_share: Builds a number of environments; returns what steps them for some seconds, and
-            returns steps per second. It is pickled where processes are not forked.
+        open_share: Opens the environments of a process.
         num_envs: The number of environments of all processes.
         num_workers: The number of processes.
     """
 
-    def __init__(
-        self,
-        open_share: Callable[[int], Callable[[float], float]],
-        num_envs: int,
-        num_workers: int,
-    ) -> None:
+    def __init__(self, open_share: OpenShare, num_envs: int, num_workers: int) -> None:
         self._processes, self._ends = [], []
         for _ in range(num_workers):
             ours, theirs = multiprocessing.Pipe()
@@ -114,10 +115,28 @@ class BareLoops:
             self._ends.append(ours)
 
     def speed(self, seconds: float) -> float:
-        """Let all run at once; return steps per second."""
+        """Let all run at once, which never wait for each other; return steps per second."""
         for end in self._ends:
             end.send(seconds)
         return sum(end.recv() for end in self._ends)
+
+    def speed_in_step(self, seconds: float) -> float:
+        """Let all wait for each other after each step, by one byte each way; return the same."""
+        for end in self._ends:
+            end.send(_IN_STEP)
+        steps = sum(end.recv() for end in self._ends)
+        descriptors = [end.fileno() for end in self._ends]
+
+        def step(_: int) -> None:
+            for descriptor in descriptors:
+                os.write(descriptor, b"s")
+            for descriptor in descriptors:
+                os.read(descriptor, 1)
+
+        speed = repeat(step, seconds)
+        for descriptor in descriptors:
+            os.write(descriptor, b"e")
+        return steps * speed
 
     def close(self) -> None:
         """End the processes."""
@@ -127,10 +146,20 @@ class BareLoops:
             end.close()
 
 
-def _serve(end: Any, open_share: Callable[[int], Callable[[float], float]], share: int) -> None:
-    speed = open_share(share)
+_IN_STEP = -1.0
+
+
+def _serve(end: Any, open_share: OpenShare, share: int) -> None:
+    step, steps = open_share(share)
+    turns = itertools.count()
     while seconds := end.recv():
-        end.send(speed(seconds))
+        if seconds != _IN_STEP:
+            end.send(steps * repeat(step, seconds))
+            continue
+        end.send(steps)
+        while os.read(end.fileno(), 1) == b"s":
+            step(next(turns))
+            os.write(end.fileno(), b"s")
 
 
 def show(table: Table) -> None:

@@ -21,11 +21,11 @@ from benchmarks.common import BareLoops, race, repeat, show
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 
-def open_members(share: int) -> Callable[[float], float]:
+def open_members(share: int) -> tuple[Callable[[int], Any], int]:
     """Return what steps one CartPoleVectorEnv."""
     envs, actions = CartPoleVectorEnv(num_envs=share), prepared_actions(share)
     envs.reset(seed=0)
-    return lambda seconds: share * repeat(lambda turn: envs.step(actions[turn % 64]), seconds)
+    return lambda turn: envs.step(actions[turn % 64]), share
 
 
 def prepared_actions(count: int) -> list[Any]:
@@ -59,7 +59,7 @@ def main(
         return envs.num_envs * repeat(lambda turn: envs.step(actions[turn % 64]), seconds)
 
     ways = {name: partial(speed, envs) for name, envs in opened.items()}
-    show(race({"the limit": limit.speed, **ways}, rounds, seconds))
+    show(race({"the limit": limit.speed, "in step": limit.speed_in_step, **ways}, rounds, seconds))
     for envs in (*opened.values(), limit):
         envs.close()
 

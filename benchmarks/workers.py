@@ -25,7 +25,7 @@ import gymnasium
 import numpy as np
 import typer
 
-from benchmarks.common import BareLoops, make_table, repeat, show
+from benchmarks.common import BareLoops, make_table, show
 from vecspaces import Env, spaces
 from vecspaces.vector import AsyncVectorEnv
 
@@ -182,7 +182,7 @@ def cost(steps: dict[str, Step], kind: str, seconds: float) -> tuple[float, floa
     return 1e6 * used / count, 1e6 * elapsed / count
 
 
-def open_share(share: int, seconds: float) -> Callable[[float], float]:
+def open_share(share: int, seconds: float) -> tuple[Callable[[int], None], int]:
     """Build environments of a process of bare loops."""
     envs = [Computing(seconds) for _ in range(share)]
 
@@ -190,7 +190,7 @@ def open_share(share: int, seconds: float) -> Callable[[float], float]:
         for env in envs:
             env.step(0)
 
-    return lambda duration: repeat(step, duration)
+    return step, 1
 
 
 def loop(count: int, work: float, seconds: float) -> float:
