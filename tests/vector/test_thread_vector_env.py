@@ -154,6 +154,19 @@ def test_close_names_environments_whose_threads_never_return(gate: Gate) -> None
     assert settled(lambda: ("close", 2) in gate.events, True)
 
 
+def test_close_names_environments_of_abandoned_threads(gate: Gate) -> None:
+    envs = make(gate)
+    envs.reset(seed=0)
+    envs.send([HANG], [1])
+    wait_until_running(envs, 1)
+    envs.restart([1], terminate=True)
+    envs.reset(seed=0)
+    with within(5.0), pytest.warns(RuntimeWarning, match="environment 1 did not close"):
+        envs.close()
+    gate.opens.set()
+    assert settled(lambda: ("close", 1) in gate.events, True)
+
+
 def test_close_of_idle_threads_waits_for_them_alone(gate: Gate) -> None:
     envs = make(gate)
     before = threading.active_count()

@@ -162,7 +162,7 @@ class ManagedVectorEnv(
 
         Raises:
             AlreadyPendingCallError: Another call is pending.
-            ResetNeededError: A `reset_mask` before the first reset of all environments, or while
+            ResetNeededError: A `reset_mask` before the first `reset` or `send_reset`, or while
                 environments are broken.
             StepTimeoutError: It took longer than `step_timeout`.
         """

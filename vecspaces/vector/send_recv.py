@@ -88,7 +88,7 @@ class SendRecv:
         """Send environments a reset instead of actions, without waiting for results.
 
         Environments that failed are built again first. `recv` returns the first observations, with
-        reward 0 and no flags, while other environments step.
+        reward 0 and no flags, while other environments step. It may begin the first episodes too.
 
         Args:
             env_ids: The environments; None: all.
@@ -99,7 +99,7 @@ class SendRecv:
         Raises:
             AlreadyPendingCallError: An environment has not answered yet, or its results were not
                 received.
-            ResetNeededError: No environment was reset yet: `reset` comes first.
+            ResetNeededError: A call of all environments failed: `reset` comes first.
 
         Example:
             >>> from vecspaces import make_vec

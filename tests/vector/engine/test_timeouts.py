@@ -72,6 +72,18 @@ def wait_in_vain(wait: Callable[..., Any]) -> StepTimeoutError:
             return found
 
 
+def test_recv_without_time_makes_nothing_late(tmp_path: Path) -> None:
+    with started(tmp_path, "step") as envs:
+        pids = [process.pid for process in envs.processes]
+        envs.send(ACTIONS)
+        for _ in range(2):
+            with pytest.raises(StepTimeoutError):
+                envs.recv(4, timeout=0)
+        open_gate(tmp_path)
+        envs.reset(seed=5)
+        assert [process.pid for process in envs.processes] == pids
+
+
 @pytest.mark.parametrize("what", BEGIN)
 def test_waiting_again_after_a_timeout_gets_the_right_answer(
     what: str, tmp_path: Path, healthy: Any

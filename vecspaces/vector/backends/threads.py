@@ -287,6 +287,7 @@ class ThreadBackend(RemoteBackend):
         super().__init__(setups, slow_warning)
         self._inbox = Inbox()
         self._workers: list[Worker] = []
+        self._abandoned: list[Worker] = []
         # The threads that they replaced, until they are bound.
         self._former: dict[int, Worker] = {}
         # The workers that owe a reply to a reset or a step of all.
@@ -302,6 +303,8 @@ class ThreadBackend(RemoteBackend):
         if worker < len(self._workers):
             if self._workers[worker].buffers is not None:
                 self._former[worker] = self._workers[worker]
+            self._abandoned = [former for former in self._abandoned if former.thread.is_alive()]
+            self._abandoned.append(self._workers[worker])
             self._workers[worker] = new
         else:
             self._workers.append(new)
@@ -449,12 +452,20 @@ class ThreadBackend(RemoteBackend):
         for worker in self._workers:
             worker.abandon()
         deadline = Deadline(_END_SECONDS)
-        for worker in self._workers:
+        for worker in (*self._workers, *self._abandoned):
             if worker.join(deadline.left):
                 worker.buffers = None
         self._inbox.close()
 
+    def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
+        """End all threads; those that were abandoned before, and have not ended, are named too."""
+        replies = super().close(timeout, terminate)
+        running = {worker.index for worker in self._abandoned if worker.thread.is_alive()}
+        named = {reply.worker for reply in replies}
+        late = () if terminate else sorted(running - named)
+        return replies + [Reply(worker, Op.CLOSE, 0, None) for worker in late]
+
     def disown(self) -> None:
         """In a forked process, which has none of the threads: free the descriptor."""
-        self._workers, self._has_workers = [], False
+        self._workers, self._abandoned, self._has_workers = [], [], False
         self._inbox.close()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
+from vecspaces.errors import StepTimeoutError
 from vecspaces.log import log
 from vecspaces.vector.backends.backend import PATIENCE, Backend
 from vecspaces.vector.engine.arguments import Settings
@@ -130,7 +131,8 @@ class Waits:
                     self._look_around()
             self.raise_failure()
         except BaseException as error:
-            self._end_early(error, since, replies.tickets.values())
+            is_poll = timeout == 0 and issubclass(type(error), StepTimeoutError)
+            self._end_early(error, since, () if is_poll else replies.tickets.values())
             raise
 
     def _wait_until(self, until: Deadline) -> Any:
