@@ -177,7 +177,7 @@ def test_disabled_refuses_steps_after_the_end_and_parts_of_an_environment() -> N
         while not infos["episode_over"].any():
             *_, infos = envs.step(np.zeros(6, int))
         over = infos["episode_over"]
-        with pytest.raises(ResetNeededError, match=r"autoreset is DISABLED: reset.*episode_over"):
+        with pytest.raises(ResetNeededError, match=r"autoreset is DISABLED: reset with"):
             envs.step(np.zeros(6, int))
         some = over.copy()
         some[int(over.argmax())] = False
@@ -378,5 +378,5 @@ def test_agents_that_a_reset_brings_back_are_validated_without_an_info_space() -
         invalid = np.array([9, 1, 1])
         envs.step(invalid)
         envs.reset()
-        with pytest.raises(InvalidActionError, match="environment 0"):
+        with pytest.raises(InvalidActionError, match=r"index \(0,\), found 9 for environments 0 to 2"):
             envs.step(invalid)

@@ -7,7 +7,7 @@ of all agents in arrays, or an `AgentDict`. The wrappers here make what users se
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -23,16 +23,23 @@ from vecspaces.adapters.parallel_env import (
     absent_value,
     group_agents,
 )
-from vecspaces.checks import check_count
-from vecspaces.errors import InvalidActionError, ResetNeededError
-from vecspaces.layout import Layout, Mismatch
+from vecspaces.checks import show_value
+from vecspaces.errors import InvalidActionError
+from vecspaces.layout import Mismatch
+from vecspaces.layout.describe import described
+from vecspaces.layout.ports import fit_batch_of
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.batch_values import pick
 from vecspaces.spaces.nesting import Product
 from vecspaces.vector import AutoresetMode, Rollout, Transition, VectorEnv, VectorWrapper
-from vecspaces.vector.engine.arguments import check_env_ids, check_whole, masked_rows
-from vecspaces.vector.engine.batch_spaces import check_mode, check_pair
-from vecspaces.vector.exchange.failures import Message, renumbered
+from vecspaces.vector.engine.arguments import (
+    action_error,
+    check_env_ids,
+    check_whole,
+    masked_rows,
+)
+from vecspaces.vector.engine.batch_spaces import check_pair
+from vecspaces.vector.exchange.failures import renumbered
 from vecspaces.vector.exchange.infos import (
     InfosByRow,
     infos_as_list,
@@ -114,9 +121,9 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
             check_pair(self.observation_space, self.single_observation_space, count)
         self.action_space = batch_space(self.single_action_space, count)
         self._same_step = env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
-        self._disabled = env.metadata["autoreset_mode"] is AutoresetMode.DISABLED
         # An action for agents that are gone, whose actions are not validated.
         self._validates, self._filler = validate, fillers[0]
+        self._action_node = described(self.single_action_space)
         self._alive = np.ones((env.num_envs, width), np.bool_)
         # What the last steps returned, and who was alive: for rollouts.
         self._steps: deque[tuple[Any, ...]] = deque(maxlen=buffers - 1)
@@ -127,21 +134,6 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         # Their observations in one environment, and that of an agent that is gone.
         self._stacked = batch_space(observations[0], width)
         self._absent = absent_value(observations[0])
-        self._bind()
-
-    def _bind(self) -> None:
-        """Make the memory in which actions are checked, cast, and divided by environments."""
-        layout = Layout.compile(self.single_action_space, self.num_envs)
-        (self._actions,) = layout.bind(np.zeros(layout.size, np.uint8), spill=True)
-        self._write_actions = self._actions.batch_writer()
-
-    def __getstate__(self) -> dict[str, Any]:
-        bound = ("_actions", "_write_actions")
-        return {name: value for name, value in vars(self).items() if name not in bound}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._bind()
 
     @property
     def unwrapped(self) -> VectorEnv[Any, Any, Any]:  # type: ignore[override]  # read only
@@ -206,48 +198,22 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         mask = np.isin(np.arange(self.env.num_envs), envs)
         return {**options, "reset_mask": mask}, envs
 
-    def _before_step(self, actions: Any, rows: Any = None, envs: Any = None) -> Any:
+    def _before_step(self, actions: Any, rows: Any = None, envs: Any = ALL) -> Any:
         """Check and cast actions; divide them by environments."""
-        memory, at, lives = self._actions, None, self._alive
-        if rows is not None:
-            at, lives = np.array(rows, np.intp), self._alive[envs]
-        if self._disabled and not lives.any(axis=1).all():
-            over = (
-                np.flatnonzero(~lives.any(axis=1))
-                if envs is None
-                else np.array(envs)[~lives.any(axis=1)]
-            )
-            text = "{:envs} finished an episode, and autoreset is DISABLED: reset with "
-            text += "options={{'reset_mask': infos['episode_over']}} first"
-            raise ResetNeededError(Message(text, self._rows(over).tolist()))
+        space, count = self.single_action_space, self.num_envs if rows is None else len(rows)
         try:
-            if at is None:
-                self._write_actions(actions)
-            else:
-                memory.write_batch(actions, at=at)
+            batch = fit_batch_of(self._action_node, actions, count=count)
         except Mismatch as error:
-            where: str = ""
-            if error.row is not None:
-                where = Message(" for {:envs}", [error.row if rows is None else rows[error.row]])
-            reason = Mismatch(error.expected, error.found, error.path, name="actions")
-            text = "{}{}: a batch must fit action_space {}"
-            raise InvalidActionError(Message(text, reason, where, self.action_space)) from None
-        if self._validates:
-            self._validate(rows)
-        batch = memory.read(at=None if rows is None else self._rows(envs))
-        return _fold(self.single_action_space, batch, self._width)
+            raise action_error(error, rows, self.action_space) from None
+        if rows is not None:
+            batch = pick(space, batch, np.argsort(self._places(rows, envs)))
+        batch = _fold(space, batch, self._width)
+        return _blank(space, batch, ~self._alive[envs], self._filler) if self._validates else batch
 
-    def _validate(self, rows: Sequence[int] | None) -> None:
-        """Refuse actions outside of their space; those of agents that are gone are replaced."""
-        for position, row in enumerate(range(self.num_envs) if rows is None else rows):
-            if not self._alive.flat[row]:
-                self._actions.write(row, self._filler)
-                continue
-            space = self.single_action_space
-            mismatch = space.explain(self._actions.item(row), name=f"actions[{position}]")
-            if mismatch is not None:
-                text = "{} for {:envs}: no environment was stepped; actions must lie in {}"
-                raise InvalidActionError(Message(text, mismatch, [row], space))
+    def _places(self, rows: list[int], envs: list[int]) -> Numbers:
+        """Return the place of each row among those of environments."""
+        place_of = {row: place for place, row in enumerate(self._rows(envs).tolist())}
+        return np.array([place_of[row] for row in rows], np.intp)
 
     # ------------------------------------------------------------------ reset and step
 
@@ -294,11 +260,10 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
             return self._read_step(self._ask("step", self._before_step(actions)))
         rows, envs = self._divide(env_ids, "step")
         result = self._ask("step", self._before_step(actions, rows, envs), envs)
-        result, order = self._read(result, np.array(envs, np.intp)), self._rows(envs).tolist()
-        if rows == order:
-            return result
-        at = np.array([order.index(row) for row in rows], np.intp)
-        observations, *arrays, infos = result
+        observations, *arrays, infos = self._read(result, np.array(envs, np.intp))
+        at = self._places(rows, envs)
+        if (at[1:] > at[:-1]).all():
+            return observations, *arrays, infos
         chosen = pick(self.single_observation_space, observations, at)
         listed = infos_as_list(infos, len(rows))
         infos = merge_infos([listed[place] for place in at])
@@ -473,11 +438,6 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         Raises:
             ValueError: There were fewer or more steps, or observations have no fixed size.
         """
-        if self.batch_size != self.num_envs:
-            raise ValueError(
-                f"rollout_view() needs steps of all environments together, so batch_size must be "
-                f"num_envs={self.num_envs}, found {self.batch_size}"
-            )
         batch = self._ask("rollout_view").observations
         rewards, terminations, truncations = map(np.stack, zip(*self._steps, strict=True))
         values = dict(zip(OF_ALL, map(np.stack, zip(*self._lives, strict=True)), strict=True))
@@ -521,19 +481,14 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         """
         rows, envs = self._divide(env_ids, f"set_attr({name!r})", ValueError)
         if isinstance(values, (list, tuple)):
-            if len(values) != len(rows):
+            given = dict(zip(rows, values, strict=False))
+            values = [given.get(env * self._width) for env in envs]
+            same = dict(zip(rows, self._repeat(values, rows, envs), strict=True))
+            if len(given) < len(rows) or not all(np.array_equal(given[r], same[r]) for r in rows):
                 raise ValueError(
-                    f"set_attr({name!r}) got {len(values)} values for {len(rows)} rows: give one "
-                    "per row, or one that is no list or tuple for all"
+                    f"set_attr({name!r}): expected {len(rows)} values, one per row and the same "
+                    f"for {_ONE_ENV}, or one that is no list or tuple; found {show_value(given)}"
                 )
-            by_env: dict[int, Any] = {}
-            for row, value in zip(rows, values, strict=True):
-                env = row // self._width
-                if not np.array_equal(by_env.setdefault(env, value), value):
-                    text = "set_attr({}): {:envs} are {}: give them one value"
-                    same = self._rows([env]).tolist()
-                    raise ValueError(Message(text, repr(name), same, _ONE_ENV))
-            values = [by_env[env] for env in envs]
         self._ask("set_attr", name, values, env_ids=envs)
 
 
@@ -591,31 +546,3 @@ def _blank(space: Space[Any], batch: Any, gone: Mask, absent: Any) -> Any:
         return tuple(tuple(value if is_gone else kept for kept, is_gone in pair) for pair in pairs)
 
     return _each(space, put, replace, batch, absent)
-
-
-# ---------------------------------------------------------------------- making
-
-
-def wrap_rows(
-    kind: Callable[..., Any],
-    env_fns: Sequence[Callable[[], Any]],
-    *,
-    copy: bool = True,
-    batch_size: int | None = None,
-    observation_mode: Any = "same",
-    **arguments: Any,
-) -> AgentRows:
-    """Make a vector env of factories of `AgentStack`s, and its rows."""
-    check_mode(observation_mode)
-    if batch_size is not None:
-        check_count("batch_size", batch_size)
-    inner = observation_mode if isinstance(observation_mode, str) else "different"
-    envs = kind(env_fns, copy=False, observation_mode=inner, **arguments)
-    known = {name: arguments[name] for name in ("validate", "buffers") if name in arguments}
-    try:
-        return AgentRows(
-            envs, copy=copy, batch_size=batch_size, observation_mode=observation_mode, **known
-        )
-    except BaseException:
-        envs.close(terminate=True)
-        raise

@@ -10,6 +10,7 @@ import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
@@ -21,14 +22,14 @@ from vecspaces.checks import show_value
 from vecspaces.env import Env
 from vecspaces.errors import InvalidInfoError, InvalidObservationError, ResetNeededError
 from vecspaces.interop import foreign_values, native_space, native_values
-from vecspaces.layout import Layout, Mismatch
+from vecspaces.layout import Mismatch
 from vecspaces.layout.columns import FLOATS
 from vecspaces.spaces.batch_values import ARRAY_SPACES
 from vecspaces.spaces.equivalence import difference
 from vecspaces.vector.exchange.info_space import KEY_SPACES
 from vecspaces.vector.exchange.infos import snapshot
 from vecspaces.vector.group.form import InvalidResult, as_reward
-from vecspaces.vector.utils import batch_space, create_empty_array, iterate
+from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 MASK = "action_mask"
 #: The infos that every row has.
@@ -360,7 +361,7 @@ class AgentStack(AgentDict):
     Its observation is a Dict: `observation` is a batch of the agents' observations; `rewards` has
     the shape `(agents,)`; `flags` `(3 + keys, agents)` has terminations, truncations, who is alive,
     and who reports each key of `infos`, batches of the values of declared infos. Other infos are
-    one dict per agent in `info["agents"]`. What it returns is overwritten by the next step.
+    one dict per agent in `info["agents"]`.
     """
 
     def __init__(
@@ -386,9 +387,7 @@ class AgentStack(AgentDict):
             flags=spaces.Box(0, 1, (ALIVE + 1 + len(infos), count), np.bool_),
             infos=spaces.Dict({key: batch_space(space, count) for key, space in infos.items()}),
         )
-        self._flags = np.zeros(self.observation_space["flags"].shape, np.bool_)
-        self._layouts = [Layout.compile(space, count) for space in (single, *infos.values())]
-        self._keys = list(infos)
+        self._infos = infos
         # The function that reads the values of all agents at once.
         order = self._order = list(self._ids.values())
         self._take: Any = itemgetter(*order) if count > 1 else lambda each: (each[order[0]],)
@@ -396,24 +395,11 @@ class AgentStack(AgentDict):
         # agents are alive before and after it, no flag is set, and no agent has an info.
         arrays = isinstance(single, ARRAY_SPACES) and isinstance(action, ARRAY_SPACES)
         self._may_be_plain = arrays and not (self._to_native or self._to_foreign or state)
-        self._bind()
-
-    def _bind(self) -> None:
-        """Make the memory of the observation."""
-        self._observations, *self._infos = (
-            layout.bind(np.zeros(layout.size, np.uint8), spill=True)[0] for layout in self._layouts
-        )
-        self._write = self._observations.writer(0, len(self.agent_names))
-        values = {key: rows.read() for key, rows in zip(self._keys, self._infos, strict=True)}
-        self._others = {"flags": self._flags, "infos": values}
-
-    def __getstate__(self) -> dict[str, Any]:
-        bound = ("_observations", "_infos", "_write", "_others")
-        return {name: value for name, value in vars(self).items() if name not in bound}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._bind()
+        # What does not change in plain steps.
+        flags = np.zeros(self.observation_space["flags"].shape, np.bool_)
+        flags[ALIVE] = True
+        values = {key: create_empty_array(space, count) for key, space in infos.items()}
+        self._constant = {"flags": flags, "infos": values}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -441,7 +427,7 @@ class AgentStack(AgentDict):
             ):
                 # The vector env writes the tuples of all environments in one pass.
                 shown = {"observation": take(observations), "rewards": rewards}
-                return {**shown, **self._others}, 0.0, False, False, {}
+                return {**shown, **self._constant}, 0.0, False, False, {}
         except (AttributeError, KeyError, TypeError, ValueError):
             pass  # `_read` raises the error
         return self._end_step(*self._read(result))
@@ -456,37 +442,42 @@ class AgentStack(AgentDict):
         self, seen: dict[str, Any], info: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the observation and the infos of Dicts by agent."""
-        by_agent, flags = info["agents"], self._flags
-        for place, kind in enumerate(("terminations", "truncations", "alive")):
-            flags[place] = list(by_agent[kind].values())
+        by_agent, names = info["agents"], self.agent_names
         shared = {key: info[key] for key in self.shared_infos}
-        infos = [{**by_agent.get("infos", {}).get(n, {}), **shared} for n in self.agent_names]
-        for own, name in zip(infos, self.agent_names, strict=True):
+        infos = [{**by_agent.get("infos", {}).get(name, {}), **shared} for name in names]
+        for own, name in zip(infos, names, strict=True):
             if MASK in by_agent:
                 own[MASK] = by_agent[MASK][name]
-        for number, (key, rows) in enumerate(zip(self._keys, self._infos, strict=True), ALIVE + 1):
-            flags[number] = [key in own for own in infos]
-            rows.read()[~flags[number]] = 0
-            for place in np.flatnonzero(flags[number]).tolist():
-                try:
-                    rows.write(place, infos[place].pop(key))
-                except Mismatch as error:
-                    raise self._misfit_of(error.at((key,)), "info", InvalidInfoError) from None
-        try:
-            self._write(list(seen.values()))
-        except Mismatch as error:
-            raise self._misfit_of(error, "observation", InvalidObservationError) from None
-        rewards = np.array(list(by_agent["rewards"].values()))
-        shown = {"observation": self._observations.read(), "rewards": rewards}
-        everyone = len(self.alive) == len(infos)
-        self._is_plain = self._may_be_plain and everyone and not self._gives_masks
-        return {**shown, **self._others}, {"agents": infos} if any(infos) else {}
+        kinds = ("terminations", "truncations", "alive")
+        flags = [list(by_agent[kind].values()) for kind in kinds]
+        values = {}
+        for key, space in self._infos.items():
+            flags.append([key in own for own in infos])
+            values[key] = create_empty_array(space, len(names))
+            if any(flags[-1]):
+                reported = [own.pop(key) for own in infos if key in own]
+                values[key][flags[-1]] = self._join(space, reported, "info", flags[-1], (key,))
+        self._is_plain = self._may_be_plain and all(flags[ALIVE]) and not self._gives_masks
+        shown = {
+            "observation": self._join(self.description[1], seen.values(), "observation"),
+            "rewards": np.array(list(by_agent["rewards"].values())),
+            "flags": np.array(flags),
+            "infos": values,
+        }
+        return shown, {"agents": infos} if any(infos) else {}
 
-    def _misfit_of(self, error: Mismatch, what: str, kind: type[Exception]) -> Exception:
-        """Return the error for an agent's value that does not fit its space."""
-        reason = Mismatch(error.expected, error.found, error.path, name=what)
-        name = self.agent_names[error.row or 0]
-        return kind(f"agent {name!r} of {self._title} returned an invalid {reason}")
+    def _join(
+        self, space: Any, values: Any, what: str, given: Any = None, path: tuple[str, ...] = ()
+    ) -> Any:
+        """Put the values of all agents, or of those `given`, into a batch."""
+        try:
+            return concatenate(space, values, None)
+        except Mismatch as error:
+            names = [n for n, has in zip(self.agent_names, given or repeat(True)) if has]  # noqa: B905  # endless
+            reason = Mismatch(error.expected, error.found, path + error.path, name=what)
+            text = f"agent {names[error.row or 0]!r} of {self._title} returned an invalid {reason}"
+            kind = InvalidInfoError if given else InvalidObservationError
+            raise kind(text) from None
 
     def lost_info(self, first: Mapping[str, Any]) -> dict[str, Any]:
         """Return nothing: `AgentRows` knows who was alive."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from vecspaces.adapters.agents import AgentRows, wrap_rows
+from vecspaces.adapters.agents import AgentRows
 from vecspaces.adapters.parallel_env import AgentDict, AgentError, AgentStack, group_agents
+from vecspaces.checks import check_count
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
+from vecspaces.vector.engine.batch_spaces import check_mode
 from vecspaces.vector.exchange.info_space import check_info_space
 
 __all__ = ["AgentDict", "AgentError", "AgentRows", "as_env", "as_vector_env", "make_agents"]
@@ -54,8 +56,9 @@ def as_vector_env(
         ...     env.agent_names, observations.tolist(), infos["alive"].tolist()
         (['red', 'green'], [0, 1], [True, True])
     """
-    envs = [lambda: AgentStack(parallel_env, state)]
-    return wrap_rows(SyncVectorEnv, envs, autoreset_mode=AutoresetMode.of(autoreset_mode))
+    arguments = {"autoreset_mode": autoreset_mode}
+    envs: AgentRows = make_agents("rows", SyncVectorEnv, [lambda: parallel_env], state, arguments)
+    return envs
 
 
 def as_env(parallel_env: Any, *, state: bool = False) -> AgentDict:
@@ -96,18 +99,6 @@ def as_env(parallel_env: Any, *, state: bool = False) -> AgentDict:
     return AgentDict(parallel_env, state)
 
 
-@dataclass(frozen=True)
-class _Adapted:
-    """An env_fn: makes a parallel environment, and adapts it."""
-
-    env_fn: Callable[[], Any]
-    adapt: Callable[..., AgentDict]
-    arguments: tuple[Any, ...]
-
-    def __call__(self) -> AgentDict:
-        return self.adapt(self.env_fn(), *self.arguments)
-
-
 def make_agents(
     layout: str,
     kind: Callable[..., Any],
@@ -116,12 +107,28 @@ def make_agents(
     arguments: Mapping[str, Any],
 ) -> Any:
     """Make a vector env of class `kind` of factories of parallel environments."""
-    if layout == "rows":
-        info_space = check_info_space(arguments.get("info_space"))
-        given = {name: value for name, value in arguments.items() if name != "info_space"}
-        stacks = [_Adapted(env_fn, AgentStack, (state, info_space)) for env_fn in env_fns]
-        return wrap_rows(kind, stacks, **given)
-    envs = kind([_Adapted(env_fn, AgentDict, (state,)) for env_fn in env_fns], **arguments)
-    names = list(envs.single_action_space.spaces)
-    vars(envs).update(agent_layout="dict", agent_names=names, groups=group_agents(names))
-    return envs
+    if layout == "dict":
+        envs = kind([partial(_adapt, env_fn, AgentDict, state) for env_fn in env_fns], **arguments)
+        names = list(envs.single_action_space.spaces)
+        vars(envs).update(agent_layout="dict", agent_names=names, groups=group_agents(names))
+        return envs
+    given = {"copy": True, "batch_size": None, "observation_mode": "same", **arguments}
+    known = {key: given.pop(key) for key in ("copy", "batch_size")}
+    known["observation_mode"] = mode = given.pop("observation_mode")
+    known.update((key, given[key]) for key in ("validate", "buffers") if key in given)
+    check_mode(mode)
+    if known["batch_size"] is not None:
+        check_count("batch_size", known["batch_size"])
+    info_space = check_info_space(given.pop("info_space", None))
+    stacks = [partial(_adapt, env_fn, AgentStack, state, info_space) for env_fn in env_fns]
+    inner = mode if isinstance(mode, str) else "different"
+    envs = kind(stacks, copy=False, observation_mode=inner, **given)
+    try:
+        return AgentRows(envs, **known)
+    except BaseException:
+        envs.close(terminate=True)
+        raise
+
+
+def _adapt(env_fn: Callable[[], Any], adapter: Callable[..., Any], *arguments: Any) -> Any:
+    return adapter(env_fn(), *arguments)

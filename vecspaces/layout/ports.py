@@ -379,9 +379,10 @@ def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
     return port.reader(0, len(values))()
 
 
-def fit_batch_of(node: Node, batch: Any, path: Path = ()) -> Any:
-    """Return a batch of any number of values, checked and cast, in memory of its own."""
-    count = _length(node, batch, path) or 0
+def fit_batch_of(node: Node, batch: Any, path: Path = (), count: int | None = None) -> Any:
+    """Return a batch of `count` values, or any number, checked and cast, in memory of its own."""
+    if count is None:
+        count = _length(node, batch, path) or 0
     blocks = _private_blocks(node, count)
     port = make_port(node, path, iter(blocks))
     put_all(blocks, slice(None), port.prepare(batch, count))

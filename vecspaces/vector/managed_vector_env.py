@@ -22,6 +22,7 @@ from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls
 from vecspaces.vector.engine.arguments import (
     Settings,
+    action_error,
     check_env_ids,
     plan_reset,
     rows_of,
@@ -271,7 +272,7 @@ class ManagedVectorEnv(
         try:
             self._buffers.write_actions(actions)
         except Mismatch as error:
-            raise self._action_error(error, None) from None
+            raise action_error(error, None, self.action_space) from None
         if self._settings.validate:
             self._validate_actions(call, None)
         engine.issue_step(call)
@@ -323,21 +324,12 @@ class ManagedVectorEnv(
         try:
             self._buffers.write_some_actions(actions, at=np.array(rows, dtype=np.intp))
         except Mismatch as error:
-            raise self._action_error(error, rows) from None
+            raise action_error(error, rows, self.action_space) from None
         if self._settings.validate:
             self._validate_actions(call, rows)
         # A partial step waits for all of its rows.
         self._engine.issue_rows(rows, call, {}, len(rows) if call == "step" else None)
         return rows
-
-    def _action_error(self, error: Mismatch, rows: Sequence[int] | None) -> InvalidActionError:
-        """Return the error for actions that do not fit; no environment was stepped."""
-        finding = Mismatch(error.expected, error.found, error.path, name="actions")
-        where: str = ""
-        if error.row is not None:
-            where = Message(" for {:envs}", [error.row if rows is None else rows[error.row]])
-        text = "{}{}: a batch must fit action_space {}"
-        return InvalidActionError(Message(text, finding, where, self.action_space))
 
     def _validate_actions(self, call: str, rows: Sequence[int] | None) -> None:
         """Refuse written actions that are outside of the action space.
@@ -365,7 +357,7 @@ class ManagedVectorEnv(
             raise ResetNeededError(
                 Message(
                     "{:envs} finished an episode, and autoreset is DISABLED: reset with "
-                    "options={{'reset_mask': terminations | truncations}} first",
+                    "options={{'reset_mask': mask}} first, a bool array of finished environments",
                     finished.tolist(),
                 )
             )

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.checks import check_count, check_seconds
+from vecspaces.errors import InvalidActionError
+from vecspaces.layout import Mismatch
 from vecspaces.spaces import Dict
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.engine.batch_spaces import ObservationMode, check_mode
@@ -213,3 +215,14 @@ def check_env_ids(env_ids: Any, num_envs: int) -> list[int]:
     if len(set(ids)) < len(ids):
         raise ValueError(f"env_ids must name each environment once, found {ids}")
     return ids
+
+
+def action_error(error: Mismatch, rows: Sequence[int] | None, space: Any) -> InvalidActionError:
+    """Return the error for a batch that does not fit the action space; `rows` are None for all."""
+    reason = Mismatch(error.expected, error.found, error.path, name="actions")
+    where: str = ""
+    if error.row is not None:
+        where = Message(" for {:envs}", [error.row if rows is None else rows[error.row]])
+    return InvalidActionError(
+        Message("{}{}: a batch must fit action_space {}", reason, where, space)
+    )
