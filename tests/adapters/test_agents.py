@@ -378,5 +378,7 @@ def test_agents_that_a_reset_brings_back_are_validated_without_an_info_space() -
         invalid = np.array([9, 1, 1])
         envs.step(invalid)
         envs.reset()
-        with pytest.raises(InvalidActionError, match=r"index \(0,\), found 9 for environments 0 to 2"):
+        with pytest.raises(
+            InvalidActionError, match=r"index \(0,\), found 9 for environments 0 to 2"
+        ):
             envs.step(invalid)

@@ -18,8 +18,6 @@ from vecspaces.adapters.parallel_env import (
     ALIVE,
     MASK,
     OF_ALL,
-    TERMINATION,
-    TRUNCATION,
     absent_value,
     group_agents,
 )
@@ -96,9 +94,9 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         buffers: int = 1,
     ) -> None:
         super().__init__(env)
-        names, observations, actions, infos, fillers = zip(
-            *self._wrapped.call(_describe), strict=True
-        )
+        described_envs = zip(*self._wrapped.call(_describe), strict=True)
+        names, observations, actions, infos, fillers, dtypes = described_envs
+        self._dtype = dtypes[0]
         self.agent_names: list[str] = list(chain.from_iterable(names))
         width = self._width = len(names[0])
         count = self.num_envs = env.num_envs * width
@@ -124,6 +122,8 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         # An action for agents that are gone, whose actions are not validated.
         self._validates, self._filler = validate, fillers[0]
         self._action_node = described(self.single_action_space)
+        shape = self.single_action_space.shape or ()
+        self._shape, self._folded = (count, *shape), (env.num_envs, width, *shape)
         self._alive = np.ones((env.num_envs, width), np.bool_)
         # What the last steps returned, and who was alive: for rollouts.
         self._steps: deque[tuple[Any, ...]] = deque(maxlen=buffers - 1)
@@ -201,6 +201,9 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
     def _before_step(self, actions: Any, rows: Any = None, envs: Any = ALL) -> Any:
         """Check and cast actions; divide them by environments."""
         space, count = self.single_action_space, self.num_envs if rows is None else len(rows)
+        is_whole = actions.__class__ is np.ndarray and actions.shape == self._shape
+        if is_whole and rows is None and actions.dtype is space.dtype and not self._validates:
+            return actions.reshape(self._folded)  # as in most steps
         try:
             batch = fit_batch_of(self._action_node, actions, count=count)
         except Mismatch as error:
@@ -245,10 +248,12 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
 
     def _read_reset(self, batch: Batch, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         begun = ALL if self._begun is None else self._begun
-        self._alive[begun] = batch["flags"][begun, ALIVE]
+        record = self._record(batch)
+        self._alive[begun] = record["flags"][begun, ALIVE]
         merged = self._merge(infos, self.env.num_envs)
-        over: Any = ~self._alive.any(axis=1)
-        observations = self._show(batch, self._alive, over, merged)
+        flags = record["flags"].swapaxes(0, 1).copy()
+        flags[ALIVE] = self._alive
+        observations = self._show(batch["observation"], record, flags, None, merged)
         if self._begun is not None and self._lives:
             self._lives.pop()  # the first observations replace the last ones
         self._note_lives(merged)
@@ -294,10 +299,10 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         Batches of the wrapped vector env are changed in place, where they are shown in a rollout.
         """
         batch, _, terminated, truncated, infos = result
-        dones, flags, rewards = terminated | truncated, batch["flags"], batch["rewards"].copy()
-        alive = flags[:, ALIVE]
-        terminations, truncations = flags[:, TERMINATION].copy(), flags[:, TRUNCATION].copy()
-        merged = self._merge(infos, len(dones)) if infos else {}
+        record = self._record(batch)
+        rewards, flags = record["rewards"].copy(), record["flags"].swapaxes(0, 1).copy()
+        terminations, truncations, alive = flags[: ALIVE + 1]
+        merged = self._merge(infos, len(terminated)) if infos else {}
         lost = infos.get("_worker_restarted")
         if lost is not None:  # their observations are the last ones that were known
             rewards[lost], terminations[lost] = 0.0, False
@@ -305,24 +310,27 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
             if not self._same_step:
                 alive[lost] = False
                 for place, key in enumerate(self._keys, ALIVE + 1):
-                    batch["infos"][key][lost] = key == MASK
-                    flags[lost, place] &= key == MASK
-        over: Mask = dones
+                    record[f"info {key}"][lost] = key == MASK
+                    flags[place, lost] &= key == MASK
+                record["flags"][lost] = flags[:, lost].swapaxes(0, 1)
         finals: dict[str, Any] = {}
-        if not self._same_step:
-            over = ~alive.any(axis=1)
-        else:
-            for env in np.flatnonzero(dones if lost is None else dones & ~lost):
-                last = infos["final_obs"][env]
+        over = terminated | truncated if self._same_step else None
+        if over is not None:
+            for env in np.flatnonzero(over if lost is None else over & ~lost):
+                last = self._record(infos["final_obs"][env])
                 rewards[env] = last["rewards"]
                 terminations[env], truncations[env] = last["flags"][:ALIVE]
             ended = terminations | truncations
             if ended.any():
-                finals = self._finals(batch, infos, ended, dones)
-        observations = self._show(batch, alive, over, merged)
+                finals = self._finals(batch, infos, ended, over)
+        observations = self._show(batch["observation"], record, flags, over, merged)
         self._alive[envs] = alive
         flat = rewards.ravel(), terminations.ravel(), truncations.ravel()
         return (observations, *flat, {**merged, **finals})
+
+    def _record(self, batch: Batch) -> Any:
+        """Return the fields of records."""
+        return batch["record"].view(self._dtype)[..., 0]
 
     def _merge(self, infos: Mapping[str, Any], count: int) -> dict[str, Any]:
         """Merge the infos of agents, and repeat those of environments."""
@@ -335,18 +343,24 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
                 merged[key] = infos[key].repeat(self._width)
         return merged
 
-    def _show(self, batch: Batch, alive: Mask, over: Mask, infos: dict[str, Any]) -> Any:
-        """Add the infos of all rows; return the rows of observations."""
-        count, flags = alive.size, batch["flags"]
-        everyone = np.ones(count, np.bool_)
-        infos.update(alive=alive.flatten(), _alive=everyone)
-        infos.update(episode_over=over.repeat(self._width), _episode_over=everyone.copy())
+    def _show(
+        self, observations: Any, record: Any, flags: Mask, over: Mask | None, infos: dict[str, Any]
+    ) -> Any:
+        """Add the infos of all rows; return the rows of observations.
+
+        `over` is None where episodes are over that have no agents.
+        """
+        alive, single = flags[ALIVE], self.single_observation_space
+        count, is_full = alive.size, 0 not in alive.tobytes()
+        if over is None:
+            over = np.zeros(len(alive), np.bool_) if is_full else ~alive.any(axis=1)
+        infos["alive"], infos["episode_over"] = alive.flatten(), over.repeat(self._width)
+        infos["_alive"], infos["_episode_over"] = np.ones((2, count), np.bool_)
         for place, key in enumerate(self._keys, ALIVE + 1):
-            if flags[:, place].any():
-                infos[key] = _unfold(None, batch["infos"][key], count, self.copy)
-                infos[f"_{key}"] = flags[:, place].flatten()
-        single, observations = self.single_observation_space, batch["observation"]
-        if self._same_step and not infos["alive"].all():
+            if 1 in flags[place].tobytes():
+                infos[key] = _unfold(None, record[f"info {key}"], count, self.copy)
+                infos[f"_{key}"] = flags[place].flatten()
+        if self._same_step and not is_full:
             observations = _blank(single, observations, ~alive, self._absent)
         return _unfold(single, observations, count, self.copy)
 
@@ -357,10 +371,11 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         last, by_row = np.full(ended.size, None, dtype=object), InfosByRow()
         space: Any = self.env.single_observation_space
         for env in np.flatnonzero(ended.any(axis=1)).tolist():
-            record: Batch = infos["final_obs"][env] if dones[env] else pick(space, batch, env)
+            final: Batch = infos["final_obs"][env] if dones[env] else pick(space, batch, env)
+            record = self._record(final)
             source = infos.get("final_info", {}) if dones[env] else infos
             own = source["agents"][env] if "_agents" in source and source["_agents"][env] else None
-            values = list(iterate(self._stacked, record["observation"]))
+            values = list(iterate(self._stacked, final["observation"]))
             for place in np.flatnonzero(ended[env]).tolist():
                 row = env * self._width + place
                 last[row] = snapshot(values[place])
@@ -368,7 +383,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
                 info.update(alive=False, episode_over=bool(dones[env]))
                 for number, key in enumerate(self._keys, ALIVE + 1):
                     if record["flags"][number, place]:
-                        info[key] = snapshot(record["infos"][key][place])
+                        info[key] = snapshot(record[f"info {key}"][place])
                 by_row[row] = info
         finals = {"final_obs": last, "final_info": merge([by_row], ended.size)}
         return {**finals, **{f"_{key}": ended.flatten() for key in finals}}
@@ -433,18 +448,19 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         """Return the last `buffers - 1` steps as arrays in time order.
 
         Returns:
-            Observations and declared infos as views; other arrays as copies.
+            Observations as views; other arrays as copies.
 
         Raises:
             ValueError: There were fewer or more steps, or observations have no fixed size.
         """
         batch = self._ask("rollout_view").observations
+        record = self._record(batch)
         rewards, terminations, truncations = map(np.stack, zip(*self._steps, strict=True))
         values = dict(zip(OF_ALL, map(np.stack, zip(*self._lives, strict=True)), strict=True))
         masks = {key: np.ones(value.shape, np.bool_) for key, value in values.items()}
         for place, key in enumerate(self._keys, ALIVE + 1):
-            values[key] = _unfold(None, batch["infos"][key], self.num_envs, axis=1)
-            masks[key] = _unfold(None, batch["flags"][:, :, place], self.num_envs, axis=1)
+            values[key] = _unfold(None, record[f"info {key}"], self.num_envs, axis=1)
+            masks[key] = _unfold(None, record["flags"][:, :, place], self.num_envs, axis=1)
         infos = {}
         for key in self.info_space or ():
             infos[key], infos[f"_{key}"] = values[key], masks[key]

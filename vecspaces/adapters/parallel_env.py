@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import repeat
 from operator import itemgetter
 from typing import Any
@@ -23,7 +25,6 @@ from vecspaces.env import Env
 from vecspaces.errors import InvalidInfoError, InvalidObservationError, ResetNeededError
 from vecspaces.interop import foreign_values, native_space, native_values
 from vecspaces.layout import Mismatch
-from vecspaces.layout.columns import FLOATS
 from vecspaces.spaces.batch_values import ARRAY_SPACES
 from vecspaces.spaces.equivalence import difference
 from vecspaces.vector.exchange.info_space import KEY_SPACES
@@ -34,11 +35,9 @@ from vecspaces.vector.utils import batch_space, concatenate, create_empty_array,
 MASK = "action_mask"
 #: The infos that every row has.
 OF_ALL = ("alive", "episode_over")
-#: The rows of `flags` in the observation of an `AgentStack`; those of declared infos follow.
-TERMINATION, TRUNCATION, ALIVE = range(3)
+#: The row of `flags` in the record of an `AgentStack` that says who is alive.
+ALIVE = 2
 _FLAG = spaces.Box(0, 1, (), np.bool_)
-# The types of rewards that need no conversion.
-_NUMBERS = FLOATS | {int, bool}
 _REQUIRED = ("possible_agents", "observation_space", "action_space", "reset", "step")
 
 
@@ -358,10 +357,10 @@ class AgentDict(Env[Any, Any]):
 class AgentStack(AgentDict):
     """The same with arrays of all agents, which `AgentRows` shows as rows.
 
-    Its observation is a Dict: `observation` is a batch of the agents' observations; `rewards` has
-    the shape `(agents,)`; `flags` `(3 + keys, agents)` has terminations, truncations, who is alive,
-    and who reports each key of `infos`, batches of the values of declared infos. Other infos are
-    one dict per agent in `info["agents"]`.
+    Its observation is a Dict: `observation` is a batch of the agents' observations, and `record`
+    the bytes of a structured array. Its fields are `rewards`, one per agent; `flags`, whose rows
+    are terminations, truncations, who is alive, and who reports each declared info; and the values
+    of these infos. Other infos are one dict per agent in `info["agents"]`.
     """
 
     def __init__(
@@ -378,16 +377,18 @@ class AgentStack(AgentDict):
                 declared[MASK] = self.mask_spaces[names[0]]
             info_space = spaces.Dict(declared)
         infos = {key: space for key, space in info_space.items() if key not in OF_ALL}
+        fields = [("rewards", "f8", (count,)), ("flags", "?", (ALIVE + 1 + len(infos), count))]
+        for key, space in infos.items():
+            fields.append((f"info {key}", space.dtype, (count, *space.shape)))
+        self._dtype = np.dtype(fields, align=True)
         #: What `AgentRows` asks for, with an action for agents that are gone.
-        self.description = names, single, action, info_space, absent_value(action)
+        self.description = names, single, action, info_space, absent_value(action), self._dtype
         self.info_space, self.action_space = None, batch_space(action, count)
         self.observation_space = spaces.Dict(
             observation=batch_space(single, count),
-            rewards=spaces.Box(-np.inf, np.inf, (count,), np.float64),
-            flags=spaces.Box(0, 1, (ALIVE + 1 + len(infos), count), np.bool_),
-            infos=spaces.Dict({key: batch_space(space, count) for key, space in infos.items()}),
+            record=spaces.Box(0, 255, (self._dtype.itemsize,), np.uint8),
         )
-        self._infos = infos
+        self._record, self._infos = np.zeros(self._dtype.itemsize, np.uint8), infos
         # The function that reads the values of all agents at once.
         order = self._order = list(self._ids.values())
         self._take: Any = itemgetter(*order) if count > 1 else lambda each: (each[order[0]],)
@@ -395,11 +396,7 @@ class AgentStack(AgentDict):
         # agents are alive before and after it, no flag is set, and no agent has an info.
         arrays = isinstance(single, ARRAY_SPACES) and isinstance(action, ARRAY_SPACES)
         self._may_be_plain = arrays and not (self._to_native or self._to_foreign or state)
-        # What does not change in plain steps.
-        flags = np.zeros(self.observation_space["flags"].shape, np.bool_)
-        flags[ALIVE] = True
-        values = {key: create_empty_array(space, count) for key, space in infos.items()}
-        self._constant = {"flags": flags, "infos": values}
+        self._pack_rewards = partial(struct.pack_into, f"{count}d")
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -423,13 +420,13 @@ class AgentStack(AgentDict):
                 and True not in take(truncations)
                 and (len(infos) == 0 or (len(infos) == count and not any(take(infos))))
                 and env.agents == order
-                and _NUMBERS.issuperset(map(type, rewards := take(rewards)))
             ):
+                self._pack_rewards(self._record, 0, *take(rewards))
                 # The vector env writes the tuples of all environments in one pass.
-                shown = {"observation": take(observations), "rewards": rewards}
-                return {**shown, **self._constant}, 0.0, False, False, {}
-        except (AttributeError, KeyError, TypeError, ValueError):
-            pass  # `_read` raises the error
+                shown = {"observation": take(observations), "record": self._record}
+                return shown, 0.0, False, False, {}
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError, struct.error):
+            pass  # `_read` raises the error, or converts the rewards
         return self._end_step(*self._read(result))
 
     def _end_step(
@@ -448,22 +445,20 @@ class AgentStack(AgentDict):
         for own, name in zip(infos, names, strict=True):
             if MASK in by_agent:
                 own[MASK] = by_agent[MASK][name]
-        kinds = ("terminations", "truncations", "alive")
-        flags = [list(by_agent[kind].values()) for kind in kinds]
-        values = {}
-        for key, space in self._infos.items():
-            flags.append([key in own for own in infos])
-            values[key] = create_empty_array(space, len(names))
-            if any(flags[-1]):
+        self._record[:] = 0
+        record = self._record.view(self._dtype)[0]
+        record["rewards"] = list(by_agent["rewards"].values())
+        for place, kind in enumerate(("terminations", "truncations", "alive")):
+            record["flags"][place] = list(by_agent[kind].values())
+        for place, (key, space) in enumerate(self._infos.items(), ALIVE + 1):
+            given = record["flags"][place] = [key in own for own in infos]
+            if any(given):
                 reported = [own.pop(key) for own in infos if key in own]
-                values[key][flags[-1]] = self._join(space, reported, "info", flags[-1], (key,))
-        self._is_plain = self._may_be_plain and all(flags[ALIVE]) and not self._gives_masks
-        shown = {
-            "observation": self._join(self.description[1], seen.values(), "observation"),
-            "rewards": np.array(list(by_agent["rewards"].values())),
-            "flags": np.array(flags),
-            "infos": values,
-        }
+                record[f"info {key}"][given] = self._join(space, reported, "info", given, (key,))
+        everyone = len(self.alive) == len(names)
+        self._is_plain = self._may_be_plain and everyone and not self._gives_masks
+        observation = self._join(self.description[1], seen.values(), "observation")
+        shown = {"observation": observation, "record": self._record}
         return shown, {"agents": infos} if any(infos) else {}
 
     def _join(
