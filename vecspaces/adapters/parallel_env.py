@@ -396,7 +396,8 @@ class AgentStack(AgentDict):
         # agents are alive before and after it, no flag is set, and no agent has an info.
         arrays = isinstance(single, ARRAY_SPACES) and isinstance(action, ARRAY_SPACES)
         self._may_be_plain = arrays and not (self._to_native or self._to_foreign or state)
-        self._pack_rewards = partial(struct.pack_into, f"{count}d")
+        self._plain: Any = {"observation": None, "record": self._record}, 0.0, False, False, {}
+        self._pack_rewards = partial(struct.pack_into, f"{count}d", self._record, 0)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -421,10 +422,10 @@ class AgentStack(AgentDict):
                 and (len(infos) == 0 or (len(infos) == count and not any(take(infos))))
                 and env.agents == order
             ):
-                self._pack_rewards(self._record, 0, *take(rewards))
+                self._pack_rewards(*take(rewards))
                 # The vector env writes the tuples of all environments in one pass.
-                shown = {"observation": take(observations), "record": self._record}
-                return shown, 0.0, False, False, {}
+                self._plain[0]["observation"] = take(observations)
+                return self._plain
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError, struct.error):
             pass  # `_read` raises the error, or converts the rewards
         return self._end_step(*self._read(result))
