@@ -7,6 +7,7 @@ import html
 import importlib
 import importlib.util
 import inspect
+import json
 import os
 import re
 from pathlib import Path
@@ -100,3 +101,36 @@ def test_the_page_of_a_class_has_its_public_methods(module: str) -> None:
 def test_a_page_says_what_its_readers_look_for(page: str, words: list[str]) -> None:
     text = read(GENERATED / f"{page}.html")
     assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("daemonic processes are not allowed to have children", "troubleshooting"),
+        ("Cannot re-initialize CUDA in forked subprocess", "troubleshooting"),
+        ("cannot pickle '_thread.lock' object", "troubleshooting"),
+        ("current process has finished its bootstrapping phase", "troubleshooting"),
+        ("Too many open files", "troubleshooting"),
+        ("finished an episode, and autoreset is DISABLED", "troubleshooting"),
+        ("was ended by SIGKILL out-of-memory", "troubleshooting"),
+        ("resume", "saving"),
+        ("options per episode", "evaluation"),
+        ("threads or processes", "threads"),
+        ("process takes 150 MB", "performance"),
+        ("GrayScaleObservation", "cleanrl"),
+    ],
+)
+def test_a_search_finds_the_page(query: str, page: str) -> None:
+    """As the search of the built pages does: a page has every word that is not a stop word."""
+    english = pytest.importorskip("sphinx.search.en").SearchEnglish({})
+    text = (BUILT / "searchindex.js").read_text("utf-8")
+    index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    pages = {*range(len(index["docnames"]))}
+    for word in english.split(query):
+        if english.word_filter(word.lower()):
+            found = [
+                index[terms].get(english.stem(word.lower()), [])
+                for terms in ("terms", "titleterms")
+            ]
+            pages &= {n for hits in found for n in ([hits] if isinstance(hits, int) else hits)}
+    assert page in [index["docnames"][n] for n in pages]
