@@ -18,12 +18,13 @@ PRINTS = {
     "Atari with preprocessing": "(8, 4, 84, 84) uint8",
     "Action masks, and evaluation with them": "-3.0",
     "VecNormalize": "(",
-    "Checkpoints": "2 3",
     "Slurm and containers": "workers",
 }
 LIGHT = {"numpy", "gymnasium"}
 SECTIONS = {
-    section.partition("\n")[0]: PROGRAM.search(section) for section in PAGE.split("\n## ")[1:]
+    section.partition("\n")[0]: PROGRAM.search(section)
+    for section in PAGE.split("\n## ")[1:]
+    if "```" in section
 }
 
 
