@@ -49,7 +49,7 @@ def bench(
     plot: Annotated[
         Path | None,
         option(
-            "Plot steps/s against workers.",
+            "Plot the steps/s of all rows.",
             metavar="FILE",
             callback=options.check_file(*options.PLOTS),
         ),
@@ -142,7 +142,9 @@ class Report:
 
     def busy(self, contender: Contender) -> float | None:
         """Return the speed as a share of bare loops: the share of time in the environments."""
-        bounds = [bound for bound in self.contenders if bound.line == "bare loops" and bound.speed]
+        bounds = [
+            bound for bound in self.contenders if bound.name.startswith("bare") and bound.speed
+        ]
         if self.waits:  # each further process adds to the speed
             bounds = [bound for bound in bounds if bound.workers == contender.workers]
         bounds = [bound for bound in bounds if bound.workers <= contender.workers]
@@ -198,7 +200,7 @@ class Report:
 
     def _compare(self, best: Contender) -> Iterator[str]:
         """Yield the speed of a setting beside sync, and Gymnasium's faster vector env."""
-        gymnasiums = [other for other in self.contenders if other.line.startswith("gymnasium")]
+        gymnasiums = [other for other in self.contenders if other.name.startswith("gymnasium")]
         others = [other for other in self.contenders if other.name == "sync"]
         others += sorted(gymnasiums, key=lambda other: other.speed)[-1:]
         for other in others:
@@ -207,34 +209,9 @@ class Report:
                 times = f"{best.speed / other.speed:.2f} times"
                 yield f"{best.name}: {times} the steps of {other.name} ({_percent(spread)})"
 
-    def print(self, console: Console) -> None:
-        """Print the table, the recommended line, and hints."""
-        title, columns = f"{self.num_envs} x {self.env}", ("steps/s", "spread", "busy")
-        table = make_table(title, "backend, workers", *columns)
-        chosen, code, skipped = self.choose(), self.code(), dict[str, list[str]]()
-        for contender in self.contenders:
-            speed, busy = contender.speed, self.busy(contender)
-            if contender.skipped:
-                skipped.setdefault(contender.skipped, []).append(contender.name)
-            elif speed:
-                table.add_row(
-                    contender.name,
-                    f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}",
-                    _percent(contender.spread),
-                    "-" if busy is None else f"{busy:.0%}",
-                    style="bold" if contender in chosen else None,
-                )
-        if table.row_count:
-            console.print(table)
-        lines = [f"# {' / '.join(names)}: {reason}" for reason, names in skipped.items()]
-        lines += [f"# {hint}" for hint in self.hints()]
-        lines += ["from vecspaces import make_vec", f"envs = {code}"] if code else []
-        for line in lines:
-            console.print(f"  {line}", markup=False, soft_wrap=True)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return one object for JSON."""
-        results = [
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what was measured of each contender, for the table and JSON."""
+        return [
             {
                 "name": contender.name,
                 "workers": contender.workers,
@@ -245,6 +222,32 @@ class Report:
             }
             for contender in self.contenders
         ]
+
+    def print(self, console: Console) -> None:
+        """Print the table, the recommended line, and hints."""
+        title, columns = f"{self.num_envs} x {self.env}", ("steps/s", "spread", "busy")
+        table = make_table(title, "backend, workers", *columns)
+        chosen, code = [contender.name for contender in self.choose()], self.code()
+        skipped: dict[str, list[str]] = {}
+        for row in self.rows():
+            name, speed, busy = row["name"], row["steps_per_second"], row["busy"]
+            if row["skipped"]:
+                skipped.setdefault(row["skipped"], []).append(name)
+            elif speed:
+                shown = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
+                share = "-" if busy is None else f"{busy:.0%}"
+                style = "bold" if name in chosen else None
+                table.add_row(name, shown, _percent(row["spread"]), share, style=style)
+        if table.row_count:
+            console.print(table)
+        lines = [f"# {' / '.join(names)}: {reason}" for reason, names in skipped.items()]
+        lines += [f"# {hint}" for hint in self.hints()]
+        lines += ["from vecspaces import make_vec", f"envs = {code}"] if code else []
+        for line in lines:
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return one object for JSON."""
         machine = {
             "system": platform.platform(),
             "usable_cores": count_usable_cores(),
@@ -252,30 +255,20 @@ class Report:
             "vecspaces": __version__,
         }
         granted = sum(self.granted) / len(self.granted) if self.granted else None
-        measured = {"granted": granted, "computing": self.cost.computing, "results": results}
+        measured = {"granted": granted, "computing": self.cost.computing, "results": self.rows()}
         named = {"env": self.env, "num_envs": self.num_envs, "machine": machine}
         return {**named, **measured, "code": self.code(), "hints": list(self.hints())}
 
     def plot(self, file: Path) -> None:
-        """Plot steps per second against the number of workers."""
+        """Plot a bar with an error bar for each contender."""
         require_extra("matplotlib", "plot").use("agg")
         pyplot = require_extra("matplotlib.pyplot", "plot")
+        measured = [contender for contender in reversed(self.contenders) if contender.speed]
+        names, speeds = [bar.name for bar in measured], [bar.speed for bar in measured]
+        spreads = [bar.speed * min(bar.spread, 1) for bar in measured]
         figure, axis = pyplot.subplots(layout="constrained")
-        measured = [contender for contender in self.contenders if contender.speed]
-        for place, line in enumerate(dict.fromkeys(contender.line for contender in measured)):
-            points = [contender for contender in measured if contender.line == line]
-            if line in ("async", "loops in step", "bare loops"):
-                workers, speeds = zip(
-                    *((point.workers, point.speed) for point in points), strict=True
-                )
-                axis.plot(workers, speeds, "o-", color=f"C{place}", label=line)
-                axis.set_xticks(workers)
-            else:
-                name, speed = points[0].name, points[0].speed
-                axis.axhline(speed, color=f"C{place}", linestyle=":", label=name)
-        axis.set(title=f"{self.num_envs} x {self.env}", xlabel="workers", ylabel="steps/s")
-        axis.set_ylim(bottom=0)
-        axis.legend()
+        axis.barh(names, speeds, xerr=spreads)
+        axis.set(title=f"{self.num_envs} x {self.env}", xlabel="steps/s")
         try:
             figure.savefig(file, dpi=150)
         finally:
@@ -286,5 +279,5 @@ def _describe(took: float, name: str) -> tuple[float, str]:
     return took, name
 
 
-def _percent(spread: float) -> str:
-    return f"± {spread:.0%}" if spread < 10 else "-"
+def _percent(spread: float | None) -> str:
+    return "-" if spread is None or spread >= 10 else f"± {spread:.0%}"

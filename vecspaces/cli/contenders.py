@@ -69,11 +69,6 @@ class Contender:
                 self.samples.append(first)
 
     @property
-    def line(self) -> str:
-        """The name without the number of workers: a line in the plot."""
-        return self.name.partition(", ")[0]
-
-    @property
     def speed(self) -> float:
         """Environment steps per second over all samples; 0 if there are none."""
         seconds = sum(took for _, took in self.samples)
