@@ -394,7 +394,8 @@ async def test_reset_of_the_next_conversation_builds_a_failed_environment(tmp_pa
 class Odd(Ledger):
     """Raises what is no `Exception`, as environments that run an event loop of their own may.
 
-    Action 2 puts into the info what cannot be unpickled, as many exceptions cannot.
+    Action 2 puts into the info what cannot be unpickled, as many exceptions cannot; action 3 raises
+    StopIteration, and action 4 returns an info that holds itself.
     """
 
     class Error(Exception):
@@ -409,8 +410,11 @@ class Odd(Ledger):
     def step(self, action: Any) -> Any:
         if action == 0:
             raise asyncio.CancelledError("in step")
+        if action == 3:
+            raise StopIteration("no more data")
         *result, info = super().step(action)
-        return *result, {"error": self.Error(500, "no answer")} if action == 2 else info
+        info["own"] = {2: self.Error(500, "no answer"), 4: info}.get(action)
+        return *result, info
 
 
 @in_loop
@@ -427,6 +431,13 @@ async def test_what_cannot_travel_costs_its_row() -> None:
             await env.step(2)
         await other.step(1)
         await env.reset()
+        with pytest.raises(RuntimeError, match="raised StopIteration"):
+            await env.step(3)
+        await env.reset()
+        failed, result = await asyncio.gather(env.step(4), other.step(1), return_exceptions=True)
+        assert isinstance(failed, InvalidInfoError) and "environment 0" in str(failed)
+        assert isinstance(result, tuple)
+        await env.reset()
         await asyncio.gather(env.step(1), other.step(1))
         with pytest.raises(WorkerError, match=r"environment 1 \(worker 0\) failed in call"):
             await other.call(lambda env: env.Error(500, "no answer"))
@@ -434,32 +445,7 @@ async def test_what_cannot_travel_costs_its_row() -> None:
             await env.reset(options={"lock": threading.Lock()})
         await asyncio.gather(env.step(1), other.step(1))
     stats = pool.stats()
-    assert (stats.resets, stats.failures, stats.restarts) == (5, 4, (0,))
-
-
-class Exhausted(Ledger):
-    """Raises StopIteration in a step, or returns an info that holds itself."""
-
-    def step(self, action: Any) -> Any:
-        if action == 0:
-            raise StopIteration("no more data")
-        *result, info = super().step(action)
-        if action == 1:
-            info["own"] = info
-        return *result, info
-
-
-@in_loop
-async def test_stop_iteration_and_endless_infos_reach_their_conversation() -> None:
-    async with lent(2, Exhausted, 2, num_workers=1) as (_, env, other):
-        with pytest.raises(RuntimeError, match="raised StopIteration"):
-            await env.step(0)
-        await env.reset()
-        failed, result = await asyncio.gather(env.step(1), other.step(2), return_exceptions=True)
-        assert isinstance(failed, InvalidInfoError) and "environment 0" in str(failed)
-        assert isinstance(result, tuple)
-        await env.reset()
-        await asyncio.gather(env.step(2), other.step(2))
+    assert (stats.resets, stats.failures, stats.restarts) == (7, 6, (0,))
 
 
 class LoopWithoutDescriptors(asyncio.SelectorEventLoop):

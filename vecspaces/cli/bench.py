@@ -131,8 +131,8 @@ class Report:
         if predicted <= 2 * share:
             return ""
         return (
-            f"{self.num_envs} environments take {predicted:,.0f} s to be built and stepped twice: "
-            f"--seconds {len(self.contenders) * predicted / 2:,.0f}, or fewer --num-envs"
+            f"{self.num_envs} environments take {_number(predicted)} s to be built and stepped "
+            f"twice: --seconds {_number(len(self.contenders) * predicted / 2)}, or fewer --num-envs"
         )
 
     @property
@@ -234,10 +234,9 @@ class Report:
             if row["skipped"]:
                 skipped.setdefault(row["skipped"], []).append(name)
             elif speed:
-                shown = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
                 share = "-" if busy is None else f"{busy:.0%}"
                 style = "bold" if name in chosen else None
-                table.add_row(name, shown, _percent(row["spread"]), share, style=style)
+                table.add_row(name, _number(speed), _percent(row["spread"]), share, style=style)
         if table.row_count:
             console.print(table)
         lines = [f"# {' / '.join(names)}: {reason}" for reason, names in skipped.items()]
@@ -277,6 +276,10 @@ class Report:
 
 def _describe(took: float, name: str) -> tuple[float, str]:
     return took, name
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _percent(spread: float | None) -> str:

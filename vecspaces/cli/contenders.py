@@ -31,7 +31,7 @@ from vecspaces.vector.utils import batch_space
 
 # Batches of actions that are drawn beforehand, so that sampling is not measured.
 _BATCHES = 16
-_SPIN_SECONDS = 0.02
+_SPIN_SECONDS = 0.05
 _SAMPLES = 4  # of a turn, from which the spread is computed
 _WIDE = 0.05  # figures that spread less are told apart although their intervals overlap
 _MOST_WORKERS = 256  # of Gymnasium, which starts a process per environment, and of threads
@@ -61,12 +61,13 @@ class Contender:
         """Measure for some seconds; the environments are open only during this turn."""
         with contextlib.ExitStack() as stack:
             run = self.open(stack)
+            first = run(0.0)
+            if first[1] > seconds:  # the first batch alone took so long
+                self.samples.append(first)
+                return
             end = time.perf_counter() + seconds
-            first, count = run(0.0), len(self.samples)
             while time.perf_counter() < end:
                 self.samples.append(run(seconds / _SAMPLES))
-            if len(self.samples) == count:  # the first batch alone took so long
-                self.samples.append(first)
 
     @property
     def speed(self) -> float:
@@ -103,7 +104,7 @@ class Cost(NamedTuple):
 def measure_cost(make: Factory, count: int, seconds: float, granted: list[float]) -> Cost:
     """Step some environments in a process for some seconds; return the cost of one."""
     with AsyncVectorEnv([partial(_Loop, make, count, "")], num_workers=1) as envs:
-        ((steps, elapsed, used, share),) = envs.call("measure", seconds)
+        ((steps, elapsed, used, share),) = envs.call("measure", seconds, _SPIN_SECONDS)
         granted.append(share)
         return Cost(envs.get_attr("ready")[0], elapsed / steps, used / elapsed / share)
 
@@ -237,8 +238,8 @@ class _Loop(Env[Any, Any]):
                 self.step_all()
                 replies.write(b"s")
 
-    def measure(self, seconds: float) -> tuple[float, float, float, float]:
-        """Step until the time is up, then only compute for a short time.
+    def measure(self, seconds: float, spin_seconds: float) -> tuple[float, float, float, float]:
+        """Step until the time is up, then only compute.
 
         Returns:
             Steps, seconds, those of the processor, and the share of a core that was granted.
@@ -247,7 +248,7 @@ class _Loop(Env[Any, Any]):
         steps, elapsed = _repeat(self.step_all, len(self.envs), seconds)
         used = time.process_time() - used
         began, used_before = time.perf_counter(), time.process_time()
-        while time.perf_counter() < began + _SPIN_SECONDS:
+        while time.perf_counter() < began + spin_seconds:
             pass
         granted = (time.process_time() - used_before) / (time.perf_counter() - began)
         return steps, elapsed, used, granted
@@ -272,8 +273,10 @@ def _open_bare_loops(
     envs = _open_loops(make, num_envs, [""] * count, stack)
 
     def run(seconds: float) -> tuple[float, float]:
-        steps, took, _, shares = zip(*envs.call("measure", seconds), strict=True)
-        granted.append(min(shares))
+        spin = 0.0 if seconds else _SPIN_SECONDS  # once in a turn
+        steps, took, _, shares = zip(*envs.call("measure", seconds, spin), strict=True)
+        if spin:
+            granted.append(min(shares))
         return sum(steps), sum(took) / count  # the mean, as the loops do not end together
 
     return run
