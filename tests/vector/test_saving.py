@@ -438,3 +438,40 @@ def test_load_state_in_a_new_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path)]
     subprocess.run(command, check=True, timeout=100, cwd=Path(__file__).parents[2])
     assert_identical(pickle.loads((tmp_path / "steps").read_bytes()), expected[337:])
+
+
+def test_load_state_finds_classes_of_the_main_module_and_keeps_spaces(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\n"
+        "from vecspaces import Env, make_vec, spaces\n"
+        "from vecspaces.vector import VectorState\n"
+        "class Cell:\n"
+        "    count = 0\n"
+        "class Cells(Env):\n"
+        "    observation_space = action_space = spaces.Discrete(9)\n"
+        "    def __init__(self):\n"
+        "        self.large = spaces.Box(0, 1, (1000, 1000))\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        self.cell = Cell()\n"
+        "        return 0, {}\n"
+        "    def step(self, action):\n"
+        "        assert isinstance(self.cell, Cell)\n"
+        "        self.cell.count += 1\n"
+        "        return self.cell.count, 0.0, False, False, {}\n"
+        "if __name__ == '__main__':\n"
+        "    *contexts, path = sys.argv[1:]\n"
+        "    with make_vec(Cells, 2, context=contexts[0], num_workers=1) as envs:\n"
+        "        envs.reset()\n"
+        "        envs.step([0, 0])\n"
+        "        envs.save_state().save(path)\n"
+        "    for context in contexts:\n"
+        "        with make_vec(Cells, 2, context=context, num_workers=2) as envs:\n"
+        "            envs.load_state(VectorState.load(path))\n"
+        "            assert envs.step([0, 0])[0].tolist() == [2, 2]\n",
+    )
+    path = tmp_path / "state"
+    for contexts in (["fork", "spawn"], ["spawn", "fork"]):
+        command = [sys.executable, str(program), *contexts, str(path)]
+        subprocess.run(command, check=True, timeout=100, cwd=Path(__file__).parents[2])
+        assert path.stat().st_size < 10_000

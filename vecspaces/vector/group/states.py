@@ -31,10 +31,13 @@ _OF_A_PROCESS = (
     "gymnasium.envs.registration",
 )
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_SPACES = ("gymnasium.spaces.", "vecspaces.spaces.")
+_MAIN = ("__main__", "__mp_main__")
 _GENERATOR = ("_np_random", "_np_random_seed")
 _ADVICE = "give the environment get_state() and set_state(state), or its class __getstate__()"
 
-#: The number of a wrapper or environment, the outermost first; the name of an attribute, or "".
+#: The number of a wrapper or environment, the outermost first, and the name of an attribute, or "";
+#: -1 and the name of a class.
 Place = tuple[int, str]
 #: What must be equal where a state is loaded, and the pickled state.
 EnvState = tuple[list[str], bytes]
@@ -52,7 +55,7 @@ def save_env(env: Any) -> EnvState:
     simulators = {place: save() for place, save, _ in _simulators(levels)}
     kept = _kept(levels)
     try:
-        return _kind(levels), _dumps((attributes, own, simulators), kept)
+        return _kind(levels), _dumps((attributes, own, simulators), levels, kept)
     except RAISED as error:
         raise _explain(levels, [*attributes, {"get_state()": own}], kept, error) from None
 
@@ -163,6 +166,8 @@ def _stays(value: Any) -> bool:
     if isinstance(value, FunctionType):
         return value.__closure__ is None
     module = type(value).__module__
+    if module.startswith(_SPACES):
+        return _is_unused(value)
     if module.startswith("pygame"):  # a rectangle is part of a state, a window is not
         try:
             pickle.dumps(value)
@@ -171,14 +176,45 @@ def _stays(value: Any) -> bool:
     return module.startswith(_OF_A_PROCESS)
 
 
-class _Pickler(NamePickler):
-    """Writes the places of objects that stay."""
+def _is_unused(value: Any) -> bool:
+    """Whether spaces have no generators yet; they stay, since their bounds may be large."""
+    if isinstance(value, (dict, tuple)):
+        return all(map(_is_unused, value.values() if isinstance(value, dict) else value))
+    if not type(value).__module__.startswith(_SPACES):
+        return not hasattr(value, "contains")  # else a space of another library
+    attributes = vars(value)
+    generator = attributes.get("_np_random")
+    return generator is None and all(map(_is_unused, attributes.values()))
 
-    def __init__(self, file: io.BytesIO, kept: Mapping[int, Place]) -> None:
+
+def _find_class(levels: Sequence[Any], name: str) -> Any:
+    """Return a class of the main module as the code of an environment knows it, or None.
+
+    The main module of a worker, or of the next run, may have none or another one of this name.
+    """
+    first, *others = name.split(".")
+    for level in levels:
+        for kind in type(level).__mro__:
+            for function in vars(kind).values():
+                found = getattr(function, "__globals__", {}).get(first)
+                for other in others:
+                    found = getattr(found, other, None)
+                if isinstance(found, type):
+                    return found
+    return None
+
+
+class _Pickler(NamePickler):
+    """Writes the places of objects that stay, and the names of classes of the main module."""
+
+    def __init__(self, file: io.BytesIO, levels: Sequence[Any], kept: Mapping[int, Place]) -> None:
         super().__init__(file, is_in_main, protocol=5)
-        self._kept = kept
+        self._levels, self._kept = levels, kept
 
     def persistent_id(self, value: Any) -> Place | None:
+        if isinstance(value, type) and value.__module__ in _MAIN:
+            name = value.__qualname__
+            return (-1, name) if _find_class(self._levels, name) is value else None
         return self._kept.get(id(value))
 
     def reducer_override(self, value: Any) -> Any:
@@ -197,13 +233,15 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, place: Place) -> Any:
         number, name = place
+        if number < 0:
+            return _find_class(self._levels, name)
         level = self._levels[number]
         return vars(level)[name] if name else level
 
 
-def _dumps(value: Any, kept: Mapping[int, Place]) -> bytes:
+def _dumps(value: Any, levels: Sequence[Any], kept: Mapping[int, Place]) -> bytes:
     file = io.BytesIO()
-    _Pickler(file, kept).dump(value)
+    _Pickler(file, levels, kept).dump(value)
     return file.getvalue()
 
 
@@ -219,7 +257,7 @@ def _explain(
     for level, state in zip([*levels, levels[-1]], states, strict=True):
         for attribute, value in state.items() if isinstance(state, dict) else ():
             try:
-                _dumps(value, kept)
+                _dumps(value, levels, kept)
             except RAISED as reason:
                 name, error = f"{type(level).__name__}.{attribute}", reason
     text = f"{name} cannot be saved: {type(error).__name__}: {error}: {_ADVICE}"
