@@ -64,9 +64,9 @@ class _PlainPickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """Refuse a value, or let `pickle` choose how it is pickled."""
         module = value.__module__ if isinstance(value, _NAMED) else type(value).__module__
-        if module is None or module.partition(".")[0] not in ("numpy", "vecspaces"):
-            raise _NotPlain
-        return NotImplemented
+        if type(value) is range or (module or "").partition(".")[0] in ("numpy", "vecspaces"):
+            return NotImplemented
+        raise _NotPlain
 
 
 _NAMED = (type, FunctionType, BuiltinFunctionType)

@@ -173,7 +173,8 @@ def test_every_way_to_write_and_read_gives_the_values(
     as_batch.write_batch(batch)
     assert_same(as_batch.read(), batch)
     # by way of another process: in parts, and what spilled
-    travelled.load(half, n, pickle.loads(pickle.dumps(rows.export(half, n))))
+    at = slice(half, n)
+    travelled.load(at, pickle.loads(pickle.dumps(rows.export(at))))
     assert_same(travelled.reader(half, n)(), values[half:])
     arena = Arena(rows.layout.size)
     (worker,), (caller,) = (rows.layout.bind(arena, spill=True) for _ in range(2))

@@ -378,13 +378,13 @@ class Rows:
         n = len(row_numbers(at, self.layout.n))
         put_all(self._blocks, at, [block.like(n).get(slice(None)) for block in self._blocks])
 
-    def export(self, low: int, high: int) -> list[Any]:
-        """Copy rows `low` to `high` into a few picklable parts, with their spilled values."""
-        return [block.get(slice(low, high), copy=True) for block in self._blocks]
+    def export(self, at: Index) -> list[Any]:
+        """Copy rows into a few picklable parts, with their spilled values."""
+        return [block.get(at, copy=True) for block in self._blocks]
 
-    def load(self, low: int, high: int, parts: list[Any]) -> None:
+    def load(self, at: Index, parts: list[Any]) -> None:
         """Write what `export` returned, for the same number of rows of the same space."""
-        put_all(self._blocks, slice(low, high), parts)
+        put_all(self._blocks, at, parts)
 
     def take_spilled(self, low: int, high: int) -> list[tuple[int, int, bytes | bytearray]]:
         """Remove and return leaf, row and bytes of what rows spilled, for `put_spilled`."""

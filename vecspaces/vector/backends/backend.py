@@ -11,7 +11,7 @@ import cloudpickle
 from vecspaces.errors import InvalidInfoError, StepTimeoutError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import Failure, Message, whereabouts
-from vecspaces.vector.exchange.infos import gather, split, to_plain
+from vecspaces.vector.exchange.infos import gather, split
 from vecspaces.vector.exchange.messages import Op, Reply, Restart, Written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import CallerClock
@@ -210,7 +210,7 @@ def pack_part(
     while True:
         rows, infos, failures = written
         try:
-            packed = dumps(list(map(to_plain, infos))) if infos else b""
+            packed = dumps(infos) if infos else b""
         except Exception as error:
             found = _find_unpicklable(written, "step") or Failure.of(error, rows, "step")
             infos_of = split(infos, rows)

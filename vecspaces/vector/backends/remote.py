@@ -17,7 +17,7 @@ from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died, waited
-from vecspaces.vector.exchange.infos import Part, from_plain
+from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.exchange.messages import Op, Reply, Restart, make_reply, make_written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
@@ -241,7 +241,7 @@ class RemoteBackend(Backend):
                 self.buffers.put_spilled(slot, spilled)
             if exported is not None:
                 self.buffers.load(slot, exported)
-        return list(map(from_plain, infos))
+        return list(infos)
 
     # ------------------------------------------------------------------ the end
 

@@ -238,46 +238,41 @@ class Buffers:
             part.capacity_for(values),
         )
 
-    def export(self, slot: int, rows: Sequence[int], op: Op) -> list[Any]:
+    def export(self, slot: int, rows: Sequence[int], op: Op) -> tuple[Any, ...]:
         """Copy what a command wrote to some rows into a few picklable arrays.
 
         For workers that share no memory with the caller. A reset does not write rewards and flags;
         those of the last step stay.
         """
-        exported, arrays = [], self._scalars(slot)
-        for low, high in _runs(rows):
-            numbers, written = [], self._written(slot)
-            if op is not Op.RESET:
-                numbers = [array[low:high].copy() for array in arrays]
-                # Ends of episodes are rare, so their parts are sent only in a step in which one
-                # ended.
-                if numbers[1].any() or numbers[2].any():
-                    written += self._ends
-            exported.append((low, high, numbers, [part.export(low, high) for part in written]))
-        return exported
+        at, written = index_of(rows), self._written(slot)
+        numbers = [] if op is Op.RESET else [array[at].copy() for array in self._scalars(slot)]
+        # Ends of episodes are rare, so their parts are sent only in a step in which one ended.
+        if numbers and (numbers[1].any() or numbers[2].any()):
+            written += self._ends
+        return at, numbers, [part.export(at) for part in written]
 
-    def load(self, slot: int, exported: list[Any]) -> None:
+    def load(self, slot: int, exported: tuple[Any, ...]) -> None:
         """Store what `export` copied in another process."""
-        for low, high, numbers, parts in exported:
-            written = [*self._written(slot), *self._ends]
-            for part, values in zip(written, parts):  # noqa: B905 (without ends, if there are none)
-                part.load(low, high, values)
-            for array, values in zip(self._scalars(slot), numbers):  # noqa: B905 (none of a reset)
-                array[low:high] = values
+        at, numbers, parts = exported
+        written = [*self._written(slot), *self._ends]
+        for part, values in zip(written, parts):  # noqa: B905 (without ends, if there are none)
+            part.load(at, values)
+        for array, values in zip(self._scalars(slot), numbers):  # noqa: B905 (none of a reset)
+            array[at] = values
 
     def copy_rows(self, source: Buffers, slot: int, rows: Sequence[int], op: Op) -> None:
         """Copy what a command wrote to some rows of other buffers of the same plan."""
-        scalars = () if op is Op.RESET else (self._scalars(slot), source._scalars(slot))
-        for low, high in _runs(rows):
-            at = slice(low, high)
-            for part, other in zip(self._written(slot), source._written(slot), strict=True):
-                part.copy_rows(other, at)
-            for array, values in zip(*scalars):  # noqa: B905 (none of a reset)
-                array[at] = values[at]
-            if self.finals is not None and scalars:
-                assert source.finals is not None
-                if (self.terminations[slot, at] | self.truncations[slot, at]).any():
-                    self.finals.copy_rows(source.finals, at)
+        at = index_of(rows)
+        for part, other in zip(self._written(slot), source._written(slot), strict=True):
+            part.copy_rows(other, at)
+        if op is Op.RESET:
+            return
+        for array, values in zip(self._scalars(slot), source._scalars(slot), strict=True):
+            array[at] = values[at]
+        if self.finals is not None:
+            assert source.finals is not None
+            if (self.terminations[slot, at] | self.truncations[slot, at]).any():
+                self.finals.copy_rows(source.finals, at)
 
     def _scalars(self, slot: int) -> list[npt.NDArray[Any]]:
         """Return the further results of a step."""
@@ -293,19 +288,13 @@ def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:
     return buffers
 
 
-def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
-    """Group rows into runs of consecutive rows.
+def index_of(rows: Sequence[int]) -> slice | npt.NDArray[np.intp]:
+    """Return an index of distinct rows: a slice if they are consecutive, which is copied at once.
 
     Example:
-        >>> _runs(range(2, 6)), _runs([4, 0, 1])
-        ([(2, 6)], [(0, 2), (4, 5)])
+        >>> index_of(range(2, 6)), index_of([4, 0, 1])
+        (slice(2, 6, None), array([4, 0, 1]))
     """
-    if isinstance(rows, range) and rows.step == 1 and rows:
-        return [(rows.start, rows.stop)]
-    runs: list[tuple[int, int]] = []
-    for row in sorted(rows):
-        if runs and runs[-1][1] == row:
-            runs[-1] = (runs[-1][0], row + 1)
-        else:
-            runs.append((row, row + 1))
-    return runs
+    low = min(rows, default=0)
+    high = max(rows, default=-1) + 1
+    return slice(low, high) if high - low == len(rows) else np.array(rows, np.intp)

@@ -39,9 +39,9 @@ _FEW = 4
 _DICT, _ARRAY = {dict}, {np.ndarray}
 # The codes of `array` and NumPy for Python numbers.
 _CODES = {float: ("d", "f8"), int: ("q", "i8"), bool: ("b", "?")}
-# What the entries of a column's array were before: arrays, NumPy scalars, Python numbers, and in a
-# message also columns. This is not an Enum, whose members pickle slowly.
-_ARRAYS, _SCALARS, _PYTHON, _NESTED = range(4)
+# What the entries of a column's array were before: arrays, NumPy scalars, Python numbers. This is
+# not an Enum, whose members pickle slowly.
+_ARRAYS, _SCALARS, _PYTHON = range(3)
 
 
 @dataclass(slots=True)
@@ -56,6 +56,15 @@ class Column:
     values: list[Any] | npt.NDArray[Any] | Columns
     form: int = _ARRAYS
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send numbers as bytes, which pickle in a tenth of an array's time."""
+        rows, values, form = self.rows, self.values, self.form
+        if isinstance(values, list):
+            return _unpack, (rows, *_pack(values))
+        if values.__class__ is np.ndarray and _is_numeric(values):
+            return _unpack, (rows, values.tobytes(), form, values.dtype.char, values.shape[1:])
+        return _unpack, (rows, values, form, None, ())
+
 
 Columns = dict[str, Column]
 # The rows that report some keys, and the values of each: a list, an array, or columns of dicts.
@@ -63,7 +72,19 @@ _Block: TypeAlias = tuple[Sequence[int], dict[str, Any]]
 
 
 class InfosByRow(dict[int, dict[str, Any]]):
-    """The infos of single environments by their rows, each a plain dict."""
+    """The infos of single environments by their rows, each a plain dict.
+
+    They are unpickled as columns, unless they are few, since sorting them by key takes longer.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            first = next(iter(self.values()), {})
+            if len(self) > 1 and (len(self) > _FEW or _holds_arrays(first)):
+                return _columns, (_gather_all(self),)
+        except RecursionError:  # of a dict that contains itself, which the caller reports
+            pass
+        return InfosByRow, (dict(self),)
 
 
 Part: TypeAlias = Columns | InfosByRow
@@ -136,24 +157,6 @@ def values_of(column: Column) -> list[Any]:
 # ------------------------------------------------------------------ messages to the caller
 
 
-def to_plain(part: Part) -> Any:
-    """Convert columns for a message: bytes pickle in a tenth of an array's time.
-
-    The infos of a few rows are sent unchanged, since sorting them by key takes longer.
-    """
-    try:
-        if isinstance(part, InfosByRow) and len(part) <= _FEW:
-            first = next(iter(part.values()), {})
-            if len(part) == 1 or not _holds_arrays(first):
-                return dict(part)
-        return _take_apart(as_columns(part))
-    except RecursionError:  # of a dict that contains itself, which the caller reports
-        return [
-            (key, column.rows, column.values, column.form, None, None)
-            for key, column in as_columns(part).items()
-        ]
-
-
 def _holds_arrays(info: dict[str, Any]) -> bool:
     """Whether values of an info are arrays, which pickle slowly."""
     return any(
@@ -162,34 +165,30 @@ def _holds_arrays(info: dict[str, Any]) -> bool:
     )
 
 
-def _take_apart(columns: Columns) -> list[tuple[Any, ...]]:
-    """Convert columns, also those of nested dicts."""
-    plain: list[tuple[Any, ...]] = []
-    rows: Sequence[int] | None = None
-    for key, column in columns.items():
-        where: Any = None
-        if column.rows is not rows:
-            rows = where = column.rows
-            if rows and list(rows) == list(range(rows[0], rows[0] + len(rows))):
-                where = rows[0], rows[0] + len(rows)
-        values = column.values
-        if isinstance(values, list):
-            plain.append((key, where, *_pack(values, rows)))
-        elif isinstance(values, dict):
-            plain.append((key, where, _take_apart(values), _NESTED, None, None))
-        elif (
-            values.__class__ is np.ndarray
-            and values.dtype.kind in _NUMERIC
-            and values.dtype.isnative
-        ):
-            shape = values.shape[1:]
-            plain.append((key, where, values.tobytes(), column.form, values.dtype.char, shape))
-        else:
-            plain.append((key, where, values, column.form, None, None))
-    return plain
+def _gather_all(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
+    """Sort infos by key, also the dicts in them if all rows report the same keys."""
+    columns = gather(infos)
+    for column in columns.values():
+        rows: Any = column.rows
+        values: Any = column.values
+        if len(rows) > 1 and set(map(type, values)) == _DICT:
+            nested = _gather_all(dict(zip(rows, values, strict=True)))
+            if all(len(part.rows) == len(rows) for part in nested.values()):
+                column.values = nested
+    return columns
 
 
-def _pack(values: list[Any], rows: Sequence[int]) -> tuple[Any, ...]:
+def _columns(columns: Columns) -> Columns:
+    """Return what infos by row are unpickled as."""
+    return columns
+
+
+def _is_numeric(array: npt.NDArray[Any]) -> bool:
+    """Whether the bytes of an array, and its dtype's character, restore it."""
+    return array.dtype.kind in _NUMERIC and array.dtype.isnative
+
+
+def _pack(values: list[Any]) -> tuple[Any, ...]:
     """Pack values of one type, if unpacking restores them exactly.
 
     Return the values or their bytes, the form of the entries, and for bytes their dtype and shape.
@@ -201,45 +200,30 @@ def _pack(values: list[Any], rows: Sequence[int]) -> tuple[Any, ...]:
         if kind in _CODES:
             code, name = _CODES[kind]
             try:
-                return array(code, values).tobytes(), _PYTHON, name, None
+                return array(code, values).tobytes(), _PYTHON, name, ()
             except OverflowError:
                 pass  # an integer of more than 64 bits
-        elif kind is dict:
-            nested = gather(dict(zip(rows, values, strict=True)))
-            if {len(column.rows) for column in nested.values()} <= {len(values)}:
-                return _take_apart(nested), _NESTED, None, None
         elif kind is np.ndarray:
-            if first.dtype.kind in _NUMERIC and first.dtype.isnative and _are_alike(values):
+            if _is_numeric(first) and _are_alike(values):
                 try:
                     data = b"".join(values)
                 except (BufferError, TypeError, ValueError):  # strided, or without a buffer
                     data = np.stack(values).tobytes()
                 return data, _ARRAYS, first.dtype.char, first.shape
         elif issubclass(kind, np.number) and first.dtype.type is kind and first.dtype.kind != "m":
-            return np.array(values, first.dtype).tobytes(), _SCALARS, first.dtype.char, None
-    return values, _ARRAYS, None, None
+            return np.array(values, first.dtype).tobytes(), _SCALARS, first.dtype.char, ()
+    return values, _ARRAYS, None, ()
 
 
-def from_plain(plain: Any) -> Part:
-    """Restore the columns that `to_plain` converted, on a machine of the same kind."""
-    return InfosByRow(plain) if isinstance(plain, dict) else _put_together(plain)
-
-
-def _put_together(plain: list[tuple[Any, ...]]) -> Columns:
-    """Restore columns, also those of nested dicts."""
-    columns: Columns = {}
-    rows: Sequence[int] = ()
-    for key, where, values, form, dtype, shape in plain:
-        if where is not None:
-            rows = range(*where) if where.__class__ is tuple else where
-        if dtype is not None:
-            values = np.frombuffer(values, dtype)
-            if shape:
-                values = values.reshape(len(rows), *shape)
-        elif form == _NESTED:
-            values = _put_together(values)
-        columns[key] = Column(rows, values, form)
-    return columns
+def _unpack(
+    rows: Sequence[int], values: Any, form: int, dtype: str | None, shape: tuple[int, ...]
+) -> Column:
+    """Restore a column that was pickled on a machine of the same kind."""
+    if dtype is not None:
+        values = np.frombuffer(values, dtype)
+        if shape:
+            values = values.reshape(len(rows), *shape)
+    return Column(rows, values, form)
 
 
 # ------------------------------------------------------------------ merging
@@ -381,12 +365,9 @@ def _are_alike_rows(arrays: list[npt.NDArray[Any]]) -> bool:
 
 def _stack(values: Sequence[Any]) -> npt.NDArray[Any] | None:
     """Make one array of values, of objects if necessary; None: all are dicts."""
-    if _NUMBERS.issuperset(map(type, values)):
-        stacked = np.array(values)
-        # Integers become floats if no integer dtype represents all of them.
-        if values[0].__class__ in FLOATS or stacked.dtype.kind in "ib":
-            return stacked  # as it is at nearly every step
     types, first = set(map(type, values)), values[0]
+    if types <= _NUMBERS:
+        return _stack_numbers(values, types)
     if types == _ARRAY and first.ndim and first.dtype.kind in _NUMERIC and _are_alike(values):
         return np.array(values, first.dtype)  # as it is at nearly every step
     kind, is_mixed = _kind(first), False

@@ -175,8 +175,6 @@ class VectorMember(Group):
         """Step the vector env, or return the pending results of a restart."""
         if self._lost:
             return self._report_lost(slot)
-        if self._lost:
-            self._first, self._lost = self._reset_lost("step"), {}
         if self._first is not None and self._mode is AutoresetMode.NEXT_STEP:
             (observations, columns), self._first = self._first, None
             self._write(slot, observations)

@@ -51,7 +51,7 @@ from vecspaces.vector.backends.process.tree import Tree
 from vecspaces.vector.backends.process.worker import worker_main
 from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.vector.backends.worker_setup import plan_workers
-from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
+from vecspaces.vector.exchange.buffers import BufferPlan, Buffers, index_of
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, died
 from vecspaces.vector.exchange.messages import (
@@ -334,7 +334,7 @@ class ProcessBackend(RemoteBackend):
                         spilled = actions.take_spilled(rows.start, rows.stop) or None
                         self.buffers.note_spilled(actions, spilled or [])
                     else:
-                        exported = actions.export(rows.start, rows.stop)
+                        exported = actions.export(index_of(rows))
                 arguments = payload, exported, spilled
                 frames.append(pack_frame(op, slot, seq, arguments, pickle))
         except Exception as error:

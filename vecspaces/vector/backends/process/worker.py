@@ -23,9 +23,8 @@ from vecspaces.vector.backends.process.stacks import StackFile
 from vecspaces.vector.backends.process.tree import Tree, fell
 from vecspaces.vector.backends.row_stream import RowStream
 from vecspaces.vector.backends.worker_setup import WorkerSetup
-from vecspaces.vector.exchange.buffers import Buffers
+from vecspaces.vector.exchange.buffers import Buffers, index_of
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import to_plain
 from vecspaces.vector.exchange.messages import HEADER, Op, Restart, Written
 from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups
@@ -194,13 +193,12 @@ class Worker:
 
     def _load(self, op: Op, arguments: Any, actions: Any) -> None:
         """Write actions of all of the group's rows."""
-        self._buffers.actions.load(self._group.rows.start, self._group.rows.stop, actions)
+        self._buffers.actions.load(index_of(self._group.rows), actions)
 
     def _attach(self, op: Op, slot: int, written: Written) -> Any:
         """Add to the infos of rows the values that did not fit into shared memory."""
-        infos = [to_plain(columns) for columns in written.infos]
         outside = self._take_outside(op, slot, written.rows)
-        return (infos, *outside) if infos or outside != (None, None) else None
+        return (written.infos, *outside) if written.infos or outside != (None, None) else None
 
     def _take_outside(self, op: Op, slot: int, rows: Sequence[int]) -> tuple[Any, Any]:
         """Return the values that are not in shared memory: too large ones, or all of rows."""

@@ -11,9 +11,8 @@ from vecspaces.interop import require_extra
 from vecspaces.vector.backends.backend import pack_part, pack_result
 from vecspaces.vector.backends.ray.cluster import name_node
 from vecspaces.vector.backends.worker_setup import WorkerSetup
-from vecspaces.vector.exchange.buffers import Buffers
+from vecspaces.vector.exchange.buffers import Buffers, index_of
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import to_plain
 from vecspaces.vector.exchange.messages import Op, Restart, Written
 from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups
@@ -65,7 +64,7 @@ class GroupActor:
         try:
             payload, actions = pickle.loads(packed)
             if actions is not None:
-                self._buffers.actions.load(group.rows.start, group.rows.stop, actions)
+                self._buffers.actions.load(index_of(group.rows), actions)
             result = group.execute(op, slot, payload)
             dumps = cloudpickle.dumps
             if not isinstance(result, Written):
@@ -77,7 +76,7 @@ class GroupActor:
                 return Op.PART, pack_part(result, (None, None), dumps, dumps), exported
             if not result.infos:
                 return Op.DONE, None, exported
-            written = [to_plain(columns) for columns in result.infos], None, None
+            written = result.infos, None, None
             return Op.DONE, pack_result(written, result, dumps, group, op), exported
         except BaseException as error:
             failure = Failure.of(error, rows, op.verb)

@@ -24,7 +24,7 @@ from vecspaces.vector.backends.ray.actor import GroupActor
 from vecspaces.vector.backends.ray.cluster import Connection, Reservation, full_store_errors
 from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.vector.backends.worker_setup import WorkerSetup
-from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
+from vecspaces.vector.exchange.buffers import BufferPlan, Buffers, index_of
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died_within
 from vecspaces.vector.exchange.messages import STEPS, CannotSend, Op, Reply, Restart
@@ -154,7 +154,7 @@ class RayBackend(RemoteBackend):
             actions = None
             if op in STEPS:
                 rows = self.slices[worker]
-                actions = self.buffers.actions.export(rows.start, rows.stop)
+                actions = self.buffers.actions.export(index_of(rows))
             # Pickled here, so that a failure to unpickle names its environment, and because Ray
             # takes three times as long for arguments other than bytes and numbers.
             try:
