@@ -52,7 +52,7 @@ def test_it_is_a_vector_env_of_gymnasium_with_its_spaces(constructor: Any) -> No
     theirs = gymnasium.vector.SyncVectorEnv(made("Pendulum-v1"))
     theirs.action_space.seed(5)
     with closing(theirs), constructor(made("Pendulum-v1")) as envs:
-        assert isinstance(envs, gymnasium.vector.VectorEnv)
+        assert isinstance(envs, getattr(gymnasium.vector, type(envs).__name__))
         assert envs.unwrapped is envs
         for name in ("observation_space", "action_space"):
             for kind in (name, f"single_{name}"):
@@ -65,6 +65,17 @@ def test_it_is_a_vector_env_of_gymnasium_with_its_spaces(constructor: Any) -> No
         assert repr(envs) == f"{type(envs).__name__}(num_envs=3)"
         with pytest.raises(AttributeError, match="no_such_thing"):
             envs.no_such_thing  # noqa: B018
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_attributes_of_gymnasiums_classes_are_those_of_ours(mode: str) -> None:
+    kind: Any = getattr(gymnasium.vector, f"{mode.title()}VectorEnv")
+    with make_vec("CartPole-v1", 2, vectorization_mode=mode) as envs:
+        assert isinstance(envs, kind)
+        for name in vars(kind):
+            if not name.startswith("_"):
+                assert inspect.getattr_static(envs, name) is not vars(kind)[name]
+                getattr(envs, name)
 
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])

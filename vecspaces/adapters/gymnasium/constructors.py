@@ -6,16 +6,17 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import gymnasium
 from gymnasium.vector import VectorEnv
 
 from vecspaces import make, vector
 from vecspaces.adapters.gymnasium.errors import call
-from vecspaces.adapters.gymnasium.vector_env import GymnasiumVectorEnv, as_gymnasium
+from vecspaces.adapters.gymnasium.vector_env import GymnasiumVectorEnv
 
 
-# skrl's `wrap_env` checks direct base classes only, so both classes have Gymnasium's as one.
-class SyncVectorEnv(GymnasiumVectorEnv, VectorEnv[Any, Any, Any]):
-    """`vecspaces.vector.SyncVectorEnv` as a `gymnasium.vector.VectorEnv`.
+# skrl's `wrap_env` checks direct base classes only, so both classes have VectorEnv as one.
+class SyncVectorEnv(GymnasiumVectorEnv, gymnasium.vector.SyncVectorEnv, VectorEnv[Any, Any, Any]):
+    """`vecspaces.vector.SyncVectorEnv` as a `gymnasium.vector.SyncVectorEnv`.
 
     Args:
         env_fns: Factories of environments; each is called once.
@@ -26,16 +27,18 @@ class SyncVectorEnv(GymnasiumVectorEnv, VectorEnv[Any, Any, Any]):
         >>> import gymnasium
         >>> from vecspaces.adapters.gymnasium import SyncVectorEnv
         >>> with SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2) as envs:
-        ...     envs.single_action_space, isinstance(envs, gymnasium.vector.VectorEnv)
+        ...     envs.single_action_space, isinstance(envs, gymnasium.vector.SyncVectorEnv)
         (Discrete(2), True)
     """
 
     def __init__(self, env_fns: Iterable[Callable[[], Any]], *args: Any, **kwargs: Any) -> None:
-        super().__init__(call(vector.SyncVectorEnv, env_fns, *args, **kwargs))
+        GymnasiumVectorEnv.__init__(self, call(vector.SyncVectorEnv, env_fns, *args, **kwargs))
 
 
-class AsyncVectorEnv(GymnasiumVectorEnv, VectorEnv[Any, Any, Any]):
-    """`vecspaces.vector.AsyncVectorEnv` as a `gymnasium.vector.VectorEnv`.
+class AsyncVectorEnv(  # type: ignore[misc]  # Gymnasium's `close_extras` has other arguments
+    GymnasiumVectorEnv, gymnasium.vector.AsyncVectorEnv, VectorEnv[Any, Any, Any]
+):
+    """`vecspaces.vector.AsyncVectorEnv` as a `gymnasium.vector.AsyncVectorEnv`.
 
     Args:
         env_fns: Factories of environments; each is called once, in its worker.
@@ -52,8 +55,21 @@ class AsyncVectorEnv(GymnasiumVectorEnv, VectorEnv[Any, Any, Any]):
     """
 
     def __init__(self, env_fns: Iterable[Callable[[], Any]], *args: Any, **kwargs: Any) -> None:
-        super().__init__(call(vector.AsyncVectorEnv, env_fns, *args, **kwargs))
+        GymnasiumVectorEnv.__init__(self, call(vector.AsyncVectorEnv, env_fns, *args, **kwargs))
 
+
+def _passed_on(name: str) -> Any:
+    """Return a property that finds an attribute as if Gymnasium's class did not have it."""
+    return property(lambda self: GymnasiumVectorEnv.__getattr__(self, name))
+
+
+for _ours, _theirs in (
+    (SyncVectorEnv, gymnasium.vector.SyncVectorEnv),
+    (AsyncVectorEnv, gymnasium.vector.AsyncVectorEnv),
+):
+    for _name in vars(_theirs).keys() - vars(GymnasiumVectorEnv).keys():
+        if not _name.startswith("_"):
+            setattr(_ours, _name, _passed_on(_name))
 
 # For `help` and editors: the arguments by name.
 SyncVectorEnv.__signature__ = inspect.signature(vector.SyncVectorEnv)  # type: ignore[attr-defined]
@@ -106,14 +122,17 @@ def make_vec(
             "the environment's own vector env: use gymnasium.make_vec, or run it in workers with "
             "AsyncVectorEnv([lambda: gymnasium.make_vec(...)])"
         )
-    return as_gymnasium(
-        call(
-            make.make_vec,
-            id,
-            num_envs,
-            backend=backend or mode or "async",
-            vector_kwargs=vector_kwargs,
-            wrappers=wrappers,
-            **kwargs,
-        )
+    envs = call(
+        make.make_vec,
+        id,
+        num_envs,
+        backend=backend or mode or "async",
+        vector_kwargs=vector_kwargs,
+        wrappers=wrappers,
+        **kwargs,
     )
+    kinds = {vector.SyncVectorEnv: SyncVectorEnv, vector.AsyncVectorEnv: AsyncVectorEnv}
+    kind: Any = kinds.get(type(envs), GymnasiumVectorEnv)
+    made: GymnasiumVectorEnv = kind.__new__(kind)
+    GymnasiumVectorEnv.__init__(made, envs)
+    return made
