@@ -104,6 +104,11 @@ class Skewed(Nothing):
         return self._observation, 0.0, False, False, {}
 
 
+def image() -> Image:
+    """Return the image environment, calibrated in this process: a factory for `vecspaces bench`."""
+    return Image(_additions_in(_IMAGE_SECONDS))
+
+
 _OWN = {"nothing": Nothing, "robot": Robot, "infos": Infos, "skewed": Skewed}
 #: What the benchmarks measure; `find_environment` knows others too.
 NAMES = ("nothing", "robot", "infos", "image", "CartPole-v1", "skewed")
