@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,20 @@ from vecspaces.vector import AutoresetMode
 Record = dict[str, Any]
 
 
-def loop(crowd: Any, seed: int, mode: AutoresetMode, actions: Any) -> Iterator[Record]:
-    """Step one environment in a bare loop; yield what must be shown of it, by agent.
+class Bare:
+    """One environment in a bare loop; it returns what must be shown of it, by agent.
 
-    In SAME_STEP mode, `last` is what the step returned, and `begun` the beginning of the next
-    episode if it ended the episode.
+    In SAME_STEP mode, `last` is what a step returned, and `begun` the beginning of the next episode
+    if it ended the episode.
     """
-    agents = crowd.possible_agents
 
-    def show(seen: Any, infos: Any, rewards: Any = None, ends: Any = None, **more: Any) -> Record:
+    def __init__(self, crowd: Any, mode: AutoresetMode) -> None:
+        self.crowd, self.agents, self.mode = crowd, crowd.possible_agents, mode
+
+    def show(
+        self, seen: Any, infos: Any, rewards: Any = None, ends: Any = None, **more: Any
+    ) -> Any:
+        crowd, agents = self.crowd, self.agents
         return {
             "seen": copy.deepcopy(seen),  # an environment may use its arrays again
             "infos": {agent: dict(infos.get(agent, {})) for agent in agents},
@@ -36,39 +41,37 @@ def loop(crowd: Any, seed: int, mode: AutoresetMode, actions: Any) -> Iterator[R
             **more,
         }
 
-    def begin(**seeded: int) -> tuple[Any, Any]:
-        returns.update(dict.fromkeys(agents, 0.0))
-        truncated.clear()
-        return crowd.reset(**seeded)
+    def begin(self, **arguments: Any) -> Record:
+        self.returns = dict.fromkeys(self.agents, 0.0)
+        # The agents of this episode whose last flag is a truncation.
+        self.truncated: set[str] = set()
+        return self.show(*self.crowd.reset(**arguments))
 
-    returns: dict[str, float] = {}
-    truncated: set[str] = set()  # the agents of this episode whose last flag is a truncation
-    yield show(*begin(seed=seed))
-    for action in actions:
+    def step(self, action: Any) -> Record:
+        crowd, agents = self.crowd, self.agents
         if not crowd.agents:
-            yield show(*begin())
-            continue
+            return self.begin()
         given = {agent: action[n] for n, agent in enumerate(agents) if agent in crowd.agents}
         seen, rewards, terminations, truncations, infos = crowd.step(given)
         ends = {agent: (terminations[agent], truncations[agent]) for agent in given}
         for agent, reward in rewards.items():
-            returns[agent] += reward
+            self.returns[agent] += reward
         for agent in given:
             if any(ends[agent]):
-                (truncated.add if truncations[agent] else truncated.discard)(agent)
-        last = show(seen, infos, rewards, ends, truncated=bool(truncated), returns=dict(returns))
-        if mode is not AutoresetMode.SAME_STEP:
-            yield last
-            continue
+                change = self.truncated.add if truncations[agent] else self.truncated.discard
+                change(agent)
+        totals = {"truncated": bool(self.truncated), "returns": dict(self.returns)}
+        last = self.show(seen, infos, rewards, ends, **totals)
+        if self.mode is not AutoresetMode.SAME_STEP:
+            return last
         seen = last["seen"]
         finals = {agent: (seen[agent], infos.get(agent, {})) for agent in given if any(ends[agent])}
         if crowd.agents:
             shown = {agent: seen[agent] for agent in crowd.agents}
-            yield show(shown, infos, rewards, ends, finals=finals, last=last)
-        else:
-            begun = show(*begin())
-            ended = {"rewards": last["rewards"], "ends": last["ends"], "over": True}
-            yield {**begun, **ended, "finals": finals, "last": last, "begun": begun}
+            return self.show(shown, infos, rewards, ends, finals=finals, last=last)
+        begun = self.begin()
+        ended = {"rewards": last["rewards"], "ends": last["ends"], "over": True}
+        return {**begun, **ended, "finals": finals, "last": last, "begun": begun}
 
 
 def row(batch: Any, number: int) -> Any:
@@ -195,10 +198,8 @@ def play(envs: Any, make: Callable[[], Any], mode: AutoresetMode, steps: int = 2
         ]
         for each in drawn
     ]
-    loops = [
-        loop(crowd, 7 + n, mode, [each[n] for each in actions]) for n, crowd in enumerate(crowds)
-    ]
-    shown = list(map(next, loops))
+    loops = [Bare(crowd, mode) for crowd in crowds]
+    shown = [each.begin(seed=7 + n) for n, each in enumerate(loops)]
     cursor = np.zeros(len(crowds), int)
 
     def compare(chosen: Any, result: Any) -> None:
@@ -214,7 +215,7 @@ def play(envs: Any, make: Callable[[], Any], mode: AutoresetMode, steps: int = 2
             mask = np.repeat(over, rows_each)
             observations, infos = envs.reset(options={"reset_mask": mask})
             for n in np.flatnonzero(over):
-                shown[n] = next(loops[n])
+                shown[n] = loops[n].begin()
             compare(np.flatnonzero(over), (observations, None, None, None, infos))
             cursor += over
         chosen = [actions[time][n] for n, time in enumerate(cursor)]
@@ -225,7 +226,7 @@ def play(envs: Any, make: Callable[[], Any], mode: AutoresetMode, steps: int = 2
         else:
             batch = np.array([action for each in chosen for action in each])
         result = envs.step(batch)
-        shown = list(map(next, loops))
+        shown = [each.step(own) for each, own in zip(loops, chosen, strict=True)]
         compare(range(len(crowds)), result)
         for each in shown:
             ended += each["over"]

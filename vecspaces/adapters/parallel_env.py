@@ -376,8 +376,11 @@ class AgentStack(AgentDict):
             if self.mask_spaces:
                 declared[MASK] = self.mask_spaces[names[0]]
             info_space = spaces.Dict(declared)
-        infos = {key: space for key, space in info_space.items() if key not in OF_ALL}
-        fields = [("rewards", "f8", (count,)), ("flags", "?", (ALIVE + 1 + len(infos), count))]
+        infos: dict[str, Any] = {key: info_space[key] for key in info_space if key not in OF_ALL}
+        fields: list[Any] = [
+            ("rewards", "f8", (count,)),
+            ("flags", "?", (ALIVE + 1 + len(infos), count)),
+        ]
         for key, space in infos.items():
             fields.append((f"info {key}", space.dtype, (count, *space.shape)))
         self._dtype = np.dtype(fields, align=True)
@@ -388,7 +391,8 @@ class AgentStack(AgentDict):
             observation=batch_space(single, count),
             record=spaces.Box(0, 255, (self._dtype.itemsize,), np.uint8),
         )
-        self._record, self._infos = np.zeros(self._dtype.itemsize, np.uint8), infos
+        self._record: Any = np.zeros(self._dtype.itemsize, np.uint8)
+        self._infos = infos
         # The function that reads the values of all agents at once.
         order = self._order = list(self._ids.values())
         self._take: Any = itemgetter(*order) if count > 1 else lambda each: (each[order[0]],)
@@ -397,7 +401,8 @@ class AgentStack(AgentDict):
         arrays = isinstance(single, ARRAY_SPACES) and isinstance(action, ARRAY_SPACES)
         self._may_be_plain = arrays and not (self._to_native or self._to_foreign or state)
         self._plain: Any = {"observation": None, "record": self._record}, 0.0, False, False, {}
-        self._pack_rewards = partial(struct.pack_into, f"{count}d", self._record, 0)
+        record: Any = self._record
+        self._pack_rewards = partial(struct.pack_into, f"{count}d", record, 0)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -405,7 +410,7 @@ class AgentStack(AgentDict):
         """Begin an episode of all agents."""
         return self._stack(*super().reset(seed=seed, options=options))
 
-    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Any:
         """Take the actions of the agents that are alive; those of others are ignored."""
         order, take, env = self._order, self._take, self.parallel_env
         if not self._is_plain or env.agents != order:
@@ -430,9 +435,7 @@ class AgentStack(AgentDict):
             pass  # `_read` raises the error, or converts the rewards
         return self._end_step(*self._read(result))
 
-    def _end_step(
-        self, seen: dict[str, Any], info: dict[str, Any]
-    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    def _end_step(self, seen: dict[str, Any], info: dict[str, Any]) -> Any:
         observation, info = self._stack(seen, info)
         return observation, 0.0, not self.alive, False, info
 
