@@ -31,7 +31,7 @@ _TURNS = 4
 _GRACE = 10.0  # seconds for the first turns, most of which open environments
 # The simplest settings that reach this share of the fastest are recommended.
 _ALIKE = 0.97
-_QUIET = 0.9  # a quiet machine grants at least this share of a core to each loop
+_QUIET = 0.9  # a quiet machine grants loops at least this share of what they need
 _UNKNOWN = Cost()
 _WAITS = 0.5  # an environment that computes for a smaller share of its step waits
 
@@ -85,7 +85,7 @@ class Report:
     env_kwargs: dict[str, Any]
     contenders: list[Contender] = field(default_factory=list)
     cost: Cost = _UNKNOWN
-    #: The shares of a core that loops got, in each measurement.
+    #: The shares of the processor time that loops needed and got, in each measurement.
     granted: list[float] = field(default_factory=list)
 
     def measure(self, make: Factory, counts: list[int], seconds: float, show: Show) -> None:
@@ -189,8 +189,8 @@ class Report:
         if not self.is_quiet:
             granted = sum(self.granted) / len(self.granted)
             yield (
-                "cannot tell which setting is best, as the machine is busy: a loop on each core "
-                f"got {granted:.0%} of it: try again when it is quiet"
+                "cannot tell which setting is best, as the machine is busy: loops got "
+                f"{granted:.0%} of the processor time that they needed: try again when it is quiet"
             )
         if self.waits:
             yield (

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle, pairwise
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,6 @@ from vecspaces.vector.utils import batch_space
 
 # Batches of actions that are drawn beforehand, so that sampling is not measured.
 _BATCHES = 16
-_SPIN_SECONDS = 0.05
 _SAMPLES = 4  # of a turn, from which the spread is computed
 _WIDE = 0.05  # figures that spread less are told apart although their intervals overlap
 _MOST_WORKERS = 256  # of Gymnasium, which starts a process per environment, and of threads
@@ -104,9 +104,9 @@ class Cost(NamedTuple):
 def measure_cost(make: Factory, count: int, seconds: float, granted: list[float]) -> Cost:
     """Step some environments in a process for some seconds; return the cost of one."""
     with AsyncVectorEnv([partial(_Loop, make, count, "")], num_workers=1) as envs:
-        ((steps, elapsed, used, share),) = envs.call("measure", seconds, _SPIN_SECONDS)
-        granted.append(share)
-        return Cost(envs.get_attr("ready")[0], elapsed / steps, used / elapsed / share)
+        ((steps, elapsed, used, waited),) = envs.call("measure", seconds)
+        granted.append(used / (used + waited))
+        return Cost(envs.get_attr("ready")[0], elapsed / steps, (used + waited) / elapsed)
 
 
 def find_contenders(
@@ -114,7 +114,7 @@ def find_contenders(
 ) -> list[Contender]:
     """Return Gymnasium's vector envs, if it is installed, those of vecspaces, and bare loops.
 
-    The loops note in `granted` which share of its core each got while all of them computed.
+    The loops note in `granted` which share they got of the time in which they needed a core.
     """
     contenders = []
     if importlib.util.find_spec("gymnasium") is not None:
@@ -238,25 +238,26 @@ class _Loop(Env[Any, Any]):
                 self.step_all()
                 replies.write(b"s")
 
-    def measure(self, seconds: float, spin_seconds: float) -> tuple[float, float, float, float]:
-        """Step until the time is up, then only compute.
-
-        Returns:
-            Steps, seconds, those of the processor, and the share of a core that was granted.
-        """
-        used = time.process_time()
+    def measure(self, seconds: float) -> tuple[float, float, float, float]:
+        """Step until the time is up; return steps, seconds, and those of `_processor_times`."""
+        used, waited = _processor_times()
         steps, elapsed = _repeat(self.step_all, len(self.envs), seconds)
-        used = time.process_time() - used
-        began, used_before = time.perf_counter(), time.process_time()
-        while time.perf_counter() < began + spin_seconds:
-            pass
-        granted = (time.process_time() - used_before) / (time.perf_counter() - began)
-        return steps, elapsed, used, granted
+        used_after, waited_after = _processor_times()
+        return steps, elapsed, used_after - used, waited_after - waited
 
     def close(self) -> None:
         """Close the environments."""
         for env in self.envs:
             env.close()
+
+
+def _processor_times() -> tuple[float, float]:
+    """Return the seconds of a core that this process used, and waited for (on Linux; else 0)."""
+    waited = 0
+    if system.PROC:
+        with contextlib.suppress(OSError):  # some kernels do not count them
+            waited = int(Path("/proc/self/schedstat").read_text().split()[1])
+    return time.process_time(), waited / 1e9
 
 
 def _open_loops(make: Factory, num_envs: int, folders: list[str], stack: Any) -> Any:
@@ -273,10 +274,8 @@ def _open_bare_loops(
     envs = _open_loops(make, num_envs, [""] * count, stack)
 
     def run(seconds: float) -> tuple[float, float]:
-        spin = 0.0 if seconds else _SPIN_SECONDS  # once in a turn
-        steps, took, _, shares = zip(*envs.call("measure", seconds, spin), strict=True)
-        if spin:
-            granted.append(min(shares))
+        steps, took, used, waited = zip(*envs.call("measure", seconds), strict=True)
+        granted.append(sum(used) / (sum(used) + sum(waited)))
         return sum(steps), sum(took) / count  # the mean, as the loops do not end together
 
     return run
