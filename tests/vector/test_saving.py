@@ -24,6 +24,7 @@ from vecspaces import Env, make_vec, spaces
 from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidActionError,
+    InvalidObservationError,
     NoAsyncCallError,
     ResetNeededError,
 )
@@ -379,6 +380,16 @@ def test_step_after_load_state_reports_its_number_and_ignores_invalid_actions() 
         envs.step([99, 0, 0])  # the first environment is reset
         with pytest.raises(InvalidActionError):
             envs.step([99, 0, 0])
+        envs.load_state(state)
+        envs.call(_spoil, env_ids=[2])
+        with pytest.raises(
+            InvalidObservationError, match=r"environment 2 .* in step 3 of its epis"
+        ):
+            envs.step([0, 0, 0])
+
+
+def _spoil(env: Any) -> None:
+    env.time = 2.0**40
 
 
 def test_load_state_survives_the_death_of_a_worker() -> None:

@@ -66,19 +66,20 @@ class Positions:
         for row in rows:
             began[row] -= 1
 
-    def save(self, worker: int, row: int) -> list[int]:
-        """Return the position of an environment, for `load`."""
+    def save(self, worker: int, row: int, step: int | None) -> list[int]:
+        """Return the position of an environment, in this step if it is known, for `load`."""
         first = row * _WIDTH
         numbers = self._numbers[first : first + _WIDTH].tolist()
-        numbers[_BEGAN] = self.steps[worker] - numbers[_BEGAN]
+        numbers[_BEGAN] = self.steps[worker] - numbers[_BEGAN] if step is None else step
         return numbers
 
-    def load(self, worker: int, row: int, numbers: Sequence[int]) -> None:
-        """Note the position of an environment whose state was loaded."""
+    def load(self, worker: int, row: int, numbers: Sequence[int]) -> int:
+        """Note the position of an environment whose state was loaded; return its step."""
         first = row * _WIDTH
         for place, number in enumerate(numbers):
             began = self.steps[worker] - number
             self._numbers[first + place] = began if place == _BEGAN else number
+        return numbers[_BEGAN]
 
     def place(self, worker: int, row: int) -> Place:
         """Return the position of the environment that a worker is busy with."""

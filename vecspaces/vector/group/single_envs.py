@@ -285,7 +285,9 @@ class SingleEnvs(Group):
         self._progress[0] = row
         number = row - self.rows.start
         stepper = self._steppers[number]
-        position = self._buffers.positions.save(self._worker, row)
+        env = self._envs[number]
+        steps = env.steps if isinstance(env, Validated) else None
+        position = self._buffers.positions.save(self._worker, row, steps)
         try:
             if isinstance(stepper, _Lost):
                 text = "save_state: {:envs} must report a lost episode first: take a step"
@@ -308,7 +310,9 @@ class SingleEnvs(Group):
 
         def load(options: Any) -> Any:
             load_env()
-            self._buffers.positions.load(self._worker, row, position)
+            step = self._buffers.positions.load(self._worker, row, position)
+            if isinstance(self._envs[number], Validated):
+                self._envs[number].steps = step
             if due:
                 return _Start(self, row, {} if options is None else {"options": options}, first)
             return self._envs[number]

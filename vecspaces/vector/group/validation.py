@@ -96,7 +96,7 @@ class Validated:
     def __init__(
         self, env: Any, built: Built, rows: range, declared: Mapping[str, Space[Any]]
     ) -> None:
-        self._env, self._rows, self._declared, self._steps = env, rows, declared, 0
+        self._env, self._rows, self._declared, self.steps = env, rows, declared, 0
         names = ("single_observation_space", "observation_space")
         original = getattr(built.env, names[not built.is_vector])
         self._rules = [observation_rule(space, original) for space in built.observation_spaces]
@@ -104,13 +104,13 @@ class Validated:
     def reset(self, **arguments: Any) -> Any:
         """Begin an episode in each row."""
         result = self._env.reset(**arguments)
-        self._steps = 0
+        self.steps = 0
         return self._check(result, 2)
 
     def step(self, action: Any) -> Any:
         """Take an action in each row."""
         result = self._env.step(action)
-        self._steps += 1
+        self.steps += 1
         return self._check(result, 5)
 
     def _check(self, result: Any, length: int) -> Any:
@@ -122,8 +122,8 @@ class Validated:
             try:
                 self._check_parts(*parts)
             except InvalidResult as error:
-                command = "step" if self._steps else "reset"
-                where = f"step {self._steps} {self.since}" if self._steps else "reset"
+                command = "step" if self.steps else "reset"
+                where = f"step {self.steps} {self.since}" if self.steps else "reset"
                 raise failed(error.in_call(where), self._rows, command) from None
         return parts
 
