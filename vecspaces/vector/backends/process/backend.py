@@ -43,6 +43,7 @@ from vecspaces.vector.backends.process.processes import (
     WorkerProcess,
     end_all,
     end_trees,
+    limits_explained,
     start_process,
 )
 from vecspaces.vector.backends.process.stacks import StackFile
@@ -223,7 +224,7 @@ class ProcessBackend(RemoteBackend):
             self._poller = Poller(gathers=len(self._setups) >= _MANY_WORKERS)
 
     def _start(self, worker: int) -> None:
-        with uninterrupted():
+        with uninterrupted(), limits_explained(len(self._setups)):
             self._handles[worker : worker + 1] = [self._launch(worker)]
 
     def _note_threads(self) -> None:

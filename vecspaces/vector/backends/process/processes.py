@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import multiprocessing
 import os
 import signal
@@ -49,8 +50,28 @@ _SLOW_SERVER = (
 # The interval of checks for Ctrl-C and the time limit, while a fork server starts a process, and
 # the longest time until a start has ended after the server was killed.
 _SERVER_SECONDS, _SERVER_END_SECONDS = 0.1, 1.0
+# What the system has too little of, by the number of the error.
+_LIMITS = {
+    errno.EMFILE: "open files than `ulimit -n` allows this process, up to 12 for each worker",
+    errno.ENFILE: "open files than the system allows",
+    errno.EAGAIN: "processes than `ulimit -u`, or the container (its pids limit), allows",
+    errno.ENOMEM: "memory than the system, or the container, allows",
+}
 # All threads share the main module.
 _main_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def limits_explained(count: int) -> Iterator[None]:
+    """Say in errors of starting one of `count` workers which limit of the system must be raised."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _LIMITS:
+            raise
+        reason = f"{count} workers need more {_LIMITS[error.errno]}"
+        advice = "raise this limit, or pass a smaller num_workers"
+        raise OSError(error.errno, f"{error.strerror}: {reason}: {advice}") from error
 
 
 class WorkerProcess:
