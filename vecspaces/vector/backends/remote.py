@@ -163,6 +163,8 @@ class RemoteBackend(Backend):
     def start(self, worker: int, restart: Restart | None) -> None:
         """Start a worker in place of another; can be repeated if it fails."""
         self.end(worker)
+        if not self._has_workers:  # another thread, or a signal handler, has closed all
+            return
         self._setups[worker] = self._setups[worker].respawned()
         self._start(worker)
         self._bind(worker, restart)

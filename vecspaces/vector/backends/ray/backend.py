@@ -74,12 +74,15 @@ class RayBackend(RemoteBackend):
 
     # ------------------------------------------------------------------ starting
 
+    def _prepare(self) -> None:
+        """Reserve the places of all actors; after `close` there are none to start one in."""
+        self._reservation = Reservation(
+            self._connection, len(self._setups), self._resources, self._placement
+        )
+
     def _start(self, worker: int) -> None:
         """Start an actor that builds its environments."""
-        if self._reservation is None:
-            self._reservation = Reservation(
-                self._connection, len(self._setups), self._resources, self._placement
-            )
+        assert self._reservation is not None
         self.actors[worker] = self._reservation.start(GroupActor, worker)
         self._building.add(worker)
         self._nodes[worker] = ""
@@ -170,8 +173,9 @@ class RayBackend(RemoteBackend):
 
     def end(self, worker: int) -> None:
         """End an actor, and drop its requests."""
-        assert self._reservation is not None
-        self._reservation.end(self.actors[worker])
+        actor, reservation = self.actors.get(worker), self._reservation
+        if actor is not None and reservation is not None:  # another thread may have closed all
+            reservation.end(actor)
         self._forget(worker)
 
     def _forget(self, worker: int) -> None:
