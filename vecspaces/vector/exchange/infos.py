@@ -32,8 +32,6 @@ _NUMBERS = FLOATS | {int, bool, np.int64, np.int32}
 _INTEGERS = (int, np.integer, np.bool_)
 _NUMERIC = frozenset("biufc")
 _IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
-# Their type alone does not determine whether values can be one array.
-_OF_MANY_KINDS = (np.ndarray, np.timedelta64)
 # Up to this number of rows, infos are sent unchanged.
 _FEW = 4
 _DICT, _ARRAY = {dict}, {np.ndarray}
@@ -370,10 +368,8 @@ def _stack(values: Sequence[Any]) -> npt.NDArray[Any] | None:
         return _stack_numbers(values, types)
     if types == _ARRAY and first.ndim and first.dtype.kind in _NUMERIC and _are_alike(values):
         return np.array(values, first.dtype)  # as it is at nearly every step
-    kind, is_mixed = _kind(first), False
-    if len(types) > 1 or isinstance(first, _OF_MANY_KINDS):
-        is_mixed = set(map(_kind, values)) != {kind}
-    if is_mixed or kind is None:
+    kind, *others = set(map(_kind, values))
+    if others or kind is None:
         return _objects(values)
     if kind == "dict":
         return None

@@ -253,15 +253,11 @@ class SingleEnvs(Group):
 
     # ------------------------------------------------------------------ lost episodes
 
-    def _restarted(self, row: int) -> dict[str, Any]:
-        """Return the arguments of the first reset after a restart."""
-        arguments = reset_arguments(self._seeds[row], self._options.get(row))
-        return {key: value for key, value in arguments.items() if value is not None}
-
     def reset_lost(self, row: int, command: str) -> tuple[Any, dict[str, Any]]:
         """Begin the episode that follows a lost one; the result may be stored."""
-        arguments = self._restarted(row)
-        first: tuple[Any, dict[str, Any]] = snapshot(self.reset_env(row, command, arguments))
+        arguments = reset_arguments(self._seeds[row], self._options.get(row))
+        given = {key: value for key, value in arguments.items() if value is not None}
+        first: tuple[Any, dict[str, Any]] = snapshot(self.reset_env(row, command, given))
         return first
 
     def report_lost(self, row: int, observation: Any, info: dict[str, Any]) -> EnvStep:
