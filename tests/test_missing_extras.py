@@ -50,7 +50,7 @@ NEEDS = {
     "import vecspaces.adapters.tianshou": "tianshou",
     "make_vec(Ledger, 2, backend='ray')": "ray",
     "make_vec('parallel/spread_v0', 2, agents='rows')": "pettingzoo",
-    "from vecspaces.wrappers import RecordVideo; RecordVideo(make_vec("
+    "from vecspaces.wrappers import RecordVideo; RecordVideo.to_file(make_vec("
     "Ledger, 2, backend='sync', render_mode='rgb_array'), 'a.gif')": "video",
     "from vecspaces.cli import main; main()": "cli",
 }

@@ -111,7 +111,7 @@ def test_video(name: str, tmp_path: Path) -> None:
 
     path = tmp_path / name
     factory = partial(Ledger, render_mode="rgb_array")
-    with RecordVideo(make_vec(factory, 2, backend="sync"), path) as envs:
+    with RecordVideo.to_file(make_vec(factory, 2, backend="sync"), path) as envs:
         envs.reset(seed=0)
         for _ in range(5):
             envs.step(np.zeros(2, np.int64))

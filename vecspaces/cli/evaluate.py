@@ -142,7 +142,7 @@ def evaluate(
             }
             with replacing(record) as file:
                 envs: Any = make_vec(env, agents=agents, **replayed)
-                with envs, RecordVideo(envs, file) as filmed:
+                with envs, RecordVideo.to_file(envs, file) as filmed:
                     _record(filmed, result, numbers, recorded, batch_size, episode_options)
             announced = f"{filmed.frames_written} frames in {record}"
             console.print(announced, markup=False, soft_wrap=True)

@@ -77,7 +77,7 @@ def rollout(
             else:
                 first = ",".join(map(str, range(min(4, envs.num_envs))))
                 env_ids = options.parse_numbers("--envs", shown or first, envs.num_envs - 1)
-                with RecordVideo(envs, file, env_ids=env_ids, length=_FRAMES) as recorded:
+                with RecordVideo.to_file(envs, file, env_ids=env_ids, length=_FRAMES) as recorded:
                     played.step(recorded, steps, seed, show)
                 written = f"{recorded.frames_written} frames in {record}"
     console, numbers = output(json_file), played.numbers()
