@@ -108,6 +108,7 @@ intersphinx_timeout = 10
 nitpick_ignore_regex = [
     (r"py:.*", r"stable_baselines3\..*"),
     (r"py:.*", r"tianshou\..*"),
+    (r"py:.*", r"(Vector)?Env\.\w+"),  # in docstrings of methods that Gymnasium's classes pass on
     (r"py:class", r"TypeAliasForwardRef"),  # what Sphinx makes of an alias in a union
     (r"py:class", r"tuple\[Any, \.\.\.\] \| Any"),  # a base of GraphInstance
 ]
