@@ -413,7 +413,8 @@ class Odd(Ledger):
         if action == 3:
             raise StopIteration("no more data")
         *result, info = super().step(action)
-        info["own"] = {2: self.Error(500, "no answer"), 4: info}.get(action)
+        if action in (2, 4):
+            info["own"] = self.Error(500, "no answer") if action == 2 else info
         return *result, info
 
 
