@@ -20,7 +20,9 @@ from tests.compare import assert_identical
 from tests.contract import ALL_SPACES
 from tests.crosses import diagonal
 from tests.envs import Ledger, Sampler, ledgers
+from tests.envs.agents import Crowd
 from vecspaces import Env, make_vec, spaces
+from vecspaces.adapters.pettingzoo import as_env
 from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidActionError,
@@ -70,6 +72,10 @@ def sampler(name: str) -> Env[Any, Any]:
     return Sampler(ALL_SPACES[name], spaces.Discrete(3), shortest=2)
 
 
+def crowd() -> Any:
+    return as_env(Crowd())
+
+
 def check_resumed(
     factory: Callable[[], Any], first: Any, second: Any, before: int, **kw: Any
 ) -> None:
@@ -114,6 +120,10 @@ def test_load_state_goes_on_as_the_run_that_never_stopped(
 def test_load_state_of_every_space_with_its_generators(name: str) -> None:
     mode = list(AutoresetMode)[len(name) % 3]
     check_resumed(partial(sampler, name), {"backend": "thread"}, {}, 7, autoreset_mode=mode)
+
+
+def test_load_state_of_an_environment_of_agents() -> None:
+    check_resumed(crowd, {"backend": "thread"}, {"num_workers": 3}, 9)
 
 
 def test_load_state_gives_autoresets_their_options() -> None:
@@ -305,8 +315,11 @@ def test_save_and_load_state_in_each_state_of_a_row() -> None:
         envs.load_state(fresh)
         with pytest.raises(NoAsyncCallError):  # there is nothing to be received
             envs.recv(1, timeout=0)
+        envs.send([0], [0])
+        with pytest.raises(AlreadyPendingCallError, match="environment 0"):
+            envs.load_state(only, [1])
     with make_vec(Ledger, 3, backend="sync") as envs:
-        with pytest.raises(ResetNeededError):
+        with pytest.raises(ResetNeededError, match="load_state was called before the first reset"):
             envs.load_state(only, [1])
         envs.load_state(fresh)
         envs.step([0, 0, 0])

@@ -123,6 +123,8 @@ def test_load_state_refuses_the_state_of_other_wrappers() -> None:
             envs.env.load_state(state)
         with pytest.raises(ValueError, match="of FrameStackObservation, found that of no wrapper"):
             envs.load_state(envs.env.save_state())
+        with pytest.raises(TypeError, match="expected a VectorState, found dict"):
+            envs.load_state({})
         other = wrappers.FrameStackObservation(envs.env, 3)
         with pytest.raises(ValueError, match="observation_space of FrameStackObservation differs"):
             other.load_state(state)

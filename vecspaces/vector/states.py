@@ -203,27 +203,22 @@ class States:
             >>> bool((copies == observations[3]).all())
             True
         """
-        engine = self._engine
-        engine.check("call", "load_state")
+        engine, everyone = self._engine, range(self.num_envs)
         rows = check_env_ids(env_ids, self.num_envs)
-        self._check_state(state, len(rows))
-        engine.check_rows(rows, "send_reset", "load_state")
         is_masked = len(rows) < self.num_envs
-        engine.check("masked reset" if is_masked else "reset", "load_state")
+        engine.check("send" if is_masked else "call", "load_state")
+        engine.check_rows(everyone, "send_reset", "load_state")
+        self._check_state(state, len(rows))
         saved = dict(zip(rows, state.rows * (len(rows) if len(state) == 1 else 1), strict=True))
         states = {row: saved[row].state for row in rows}
-        workers = engine.supervisor.of_rows(rows).items()
-        checks = {
-            worker: CheckRows({row: states[row] for row in chosen}) for worker, chosen in workers
-        }
+        parts = engine.supervisor.of_rows(rows).items()
+        checks = {worker: CheckRows({row: states[row] for row in part}) for worker, part in parts}
         engine.issue_call("load_state", Op.CHECK_STATE, checks)
         engine.finish("call", "load_state", None, _merge)
-        nothing = SavedRow(RowState(b"", None, {}), None, None, False)
-        every = [saved.get(row, nothing) for row in range(self.num_envs)]
         plan = ResetPlan(
             np.array(rows, np.intp),
-            [row.seed for row in every],
-            [row.options for row in every],
+            [saved[row].seed if row in saved else None for row in everyone],
+            [saved[row].options if row in saved else None for row in everyone],
             keep_options=True,
             is_masked=is_masked,
             states=states,

@@ -323,7 +323,7 @@ class VectorWrapper(
         """
         self._check_saved("load_state")
         numbers, own = self._numbers_of(env_ids), None
-        if self._save_rows(numbers):
+        if self._save_rows(numbers) and isinstance(state, VectorState):
             own = state.wrappers[-1] if state.wrappers else WrapperState("no wrapper", None, {}, {})
             own.check(type(self).__name__, self.single_observation_space)
             state = replace(state, wrappers=state.wrappers[:-1])

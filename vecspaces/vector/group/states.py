@@ -32,6 +32,8 @@ _OF_A_PROCESS = (
 )
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _SPACES = ("gymnasium.spaces.", "vecspaces.spaces.")
+# The attributes of wrappers, also of PettingZoo's.
+_INSIDE = ("env", "parallel_env", "aec_env")
 _MAIN = ("__main__", "__mp_main__")
 _GENERATOR = ("_np_random", "_np_random_seed")
 _ADVICE = "give the environment get_state() and set_state(state), or its class __getstate__()"
@@ -88,7 +90,8 @@ def _levels(env: Any) -> list[Any]:
     """Return the wrappers of an environment, the outermost first, and the environment inside."""
     levels = [env]
     while True:
-        inner = _vars(levels[-1]).get("env")
+        attributes = _vars(levels[-1])
+        inner = next((attributes[name] for name in _INSIDE if name in attributes), None)
         if not hasattr(inner, "step") or any(inner is level for level in levels):
             return levels
         levels.append(inner)
