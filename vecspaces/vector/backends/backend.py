@@ -12,7 +12,7 @@ from vecspaces.errors import InvalidInfoError, StepTimeoutError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import Failure, Message, whereabouts
 from vecspaces.vector.exchange.infos import gather, split
-from vecspaces.vector.exchange.messages import Op, Reply, Restart, Written
+from vecspaces.vector.exchange.messages import Op, Reply, Starts, Written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import CallerClock
 from vecspaces.vector.group.building import GroupDescription
@@ -58,7 +58,7 @@ class Backend(Protocol):
     def open(self, plan: Planner, timeout: float) -> None:
         """Build every environment, call `plan` with one description per worker, bind the rows."""
 
-    def start(self, worker: int, restart: Restart | None) -> None:
+    def start(self, worker: int, restart: Starts | None) -> None:
         """Start a worker in place of another, without waiting; it replies with `BOUND`.
 
         `restart` says how its episodes begin; None: a reset of all rows follows. It can be repeated

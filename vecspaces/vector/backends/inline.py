@@ -9,7 +9,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend, Planner
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.messages import Op, Reply, Restart, Written, make_reply
+from vecspaces.vector.exchange.messages import Op, Reply, Starts, Written, make_reply
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups, build_group
@@ -52,7 +52,7 @@ class InlineBackend(Backend):
             raise
         self.group = group
 
-    def start(self, worker: int, restart: Restart | None) -> None:
+    def start(self, worker: int, restart: Starts | None) -> None:
         """Do nothing: the caller's own process cannot be replaced."""
         self._replies = [*self._replies, Reply(0, Op.BOUND, 0, None)]
 

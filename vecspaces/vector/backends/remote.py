@@ -18,7 +18,7 @@ from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died, waited
 from vecspaces.vector.exchange.infos import Part
-from vecspaces.vector.exchange.messages import Op, Reply, Restart, make_reply, make_written
+from vecspaces.vector.exchange.messages import Op, Reply, Starts, make_reply, make_written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
 
@@ -62,7 +62,7 @@ class RemoteBackend(Backend):
         """Make the caller's rows."""
 
     @abstractmethod
-    def _bind(self, worker: int, restart: Restart | None) -> None:
+    def _bind(self, worker: int, restart: Starts | None) -> None:
         """Send a worker its rows, with their restart if they were another worker's."""
 
     @abstractmethod
@@ -160,7 +160,7 @@ class RemoteBackend(Backend):
         factories = self._setups[worker].factories
         return died(worker, factories, "build", death, -1, "the error above says more")
 
-    def start(self, worker: int, restart: Restart | None) -> None:
+    def start(self, worker: int, restart: Starts | None) -> None:
         """Start a worker in place of another; can be repeated if it fails."""
         self.end(worker)
         if not self._has_workers:  # another thread, or a signal handler, has closed all

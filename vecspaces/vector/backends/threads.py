@@ -35,7 +35,7 @@ from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.messages import Op, Reply, Restart, Written, make_reply
+from vecspaces.vector.exchange.messages import Op, Reply, Starts, Written, make_reply
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 from vecspaces.vector.group.group import Group
@@ -245,7 +245,7 @@ class Worker:
         return group
 
     def _bind(
-        self, group: Group | Groups, buffers: Buffers, low: int, restart: Restart | None
+        self, group: Group | Groups, buffers: Buffers, low: int, restart: Starts | None
     ) -> None:
         group.bind(buffers, low, self.index, restart)
         self._stream = RowStream(group)
@@ -324,7 +324,7 @@ class ThreadBackend(RemoteBackend):
         written.positions.clear()
         return written
 
-    def _bind(self, worker: int, restart: Restart | None) -> None:
+    def _bind(self, worker: int, restart: Starts | None) -> None:
         """Send a thread its rows; they continue the counts and positions of its predecessor."""
         former = self._former.get(worker)
         written = self._written if former is None else former.buffers

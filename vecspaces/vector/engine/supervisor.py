@@ -13,7 +13,7 @@ from vecspaces.vector.engine.rows import RowTable
 from vecspaces.vector.engine.seeds import restart_seed
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died, name_envs
-from vecspaces.vector.exchange.messages import Restart
+from vecspaces.vector.exchange.messages import Starts
 
 Loss = Death | StepTimeoutError
 
@@ -94,7 +94,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------ events
 
-    def start(self, worker: int, restart: Restart | None = None) -> None:
+    def start(self, worker: int, restart: Starts | None = None) -> None:
         """Replace a worker; its next command waits until it is built."""
         if not self.is_closed(worker):
             self.note_end(worker)  # until it is started, even if an interrupt comes
@@ -114,7 +114,7 @@ class Supervisor:
         rows, table, count = self._slices[worker], self._rows, self.restarts[worker] + 1
         starts = {row: (restart_seed(table.seeds[row], count), table.options[row]) for row in rows}
         table.restarted.update(rows)
-        self.start(worker, Restart(starts))
+        self.start(worker, starts)
         self.restarts[worker] = count
         text = self._to_log.pop(worker, "")
         if text:

@@ -127,11 +127,9 @@ class Buffers:
         (self.actions,) = plan.actions.bind(self.arena, spill=True)
         self.write_actions: Callable[..., None] = self.actions.batch_writer()
         self.write_some_actions: Callable[..., None] = self.actions.write_batch
-        self.write_action: Callable[[int, Any], None] = self.actions.write
         if dumps is not None and plan.actions.has_variable:
             self.write_actions = dumping_by(dumps, self.write_actions)
             self.write_some_actions = dumping_by(dumps, self.write_some_actions)
-            self.write_action = dumping_by(dumps, self.write_action)
         self.finals: Rows | None = None
         if plan.finals is not None:
             (self.finals,) = plan.finals.bind(self.arena, spill=True)

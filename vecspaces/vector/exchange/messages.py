@@ -75,14 +75,9 @@ class Written(NamedTuple):
     failures: Sequence[tuple[Sequence[int], Any]] = ()
 
 
-#: By row, the seed and the options of its next episode.
+#: By row, the seed and the options of its next episode. After a restart: of the rows whose episodes
+#: were lost, which the next step of each reports; a reset may give another seed.
 Starts = Mapping[int, tuple["int | None", "Mapping[str, Any] | None"]]
-
-
-class Restart(NamedTuple):
-    """The rows whose episodes were lost with a worker, which the next step of each reports."""
-
-    starts: Starts  # the seeds, unless a reset gives others; the options are of autoresets
 
 
 class SaveRows(NamedTuple):

@@ -17,7 +17,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Part
-from vecspaces.vector.exchange.messages import Op, Restart, RowState, Starts, Written, make_written
+from vecspaces.vector.exchange.messages import Op, RowState, Starts, Written, make_written
 from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import (
@@ -82,13 +82,13 @@ class Group(ABC):
         """Return the arguments of a command for each group."""
         return ((self, arguments),)
 
-    def bind(self, buffers: Buffers, low: int, worker: int, restart: Restart | None = None) -> None:
+    def bind(self, buffers: Buffers, low: int, worker: int, restart: Starts | None = None) -> None:
         """Take the rows from `low` on, those of a former worker after a `restart`."""
         self.rows = range(low, low + len(self.rows))
         self._buffers, self._worker = buffers, worker
         self.view()
         self._leave()
-        starts = {} if restart is None else restart.starts
+        starts = restart or {}
         self.begin_anew({row: starts[row] for row in self.rows if row in starts})
 
     def view(self) -> None:

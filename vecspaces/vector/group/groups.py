@@ -12,7 +12,7 @@ from vecspaces.checks import RAISED
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure
-from vecspaces.vector.exchange.messages import Op, Restart, Written
+from vecspaces.vector.exchange.messages import Op, Starts, Written
 from vecspaces.vector.group.building import (
     Builder,
     Built,
@@ -105,7 +105,7 @@ class Groups:
         """Describe the environments for the caller."""
         return GroupDescription.of([built for group in self._groups for built in group.built])
 
-    def bind(self, buffers: Buffers, low: int, worker: int, restart: Restart | None = None) -> None:
+    def bind(self, buffers: Buffers, low: int, worker: int, restart: Starts | None = None) -> None:
         """Take the rows from `low` on, those of a former worker after a `restart`."""
         self.rows = range(low, low + len(self.rows))
         for group in self._groups:

@@ -61,7 +61,7 @@ from vecspaces.vector.exchange.messages import (
     CannotSend,
     Op,
     Reply,
-    Restart,
+    Starts,
     make_reply,
 )
 from vecspaces.vector.exchange.positions import Place
@@ -288,7 +288,7 @@ class ProcessBackend(RemoteBackend):
             self._is_plain = self._shared_memory and not plan.actions.has_variable
             return Buffers(plan, self._arena, self._pickling.dumps)
 
-    def _bind(self, worker: int, restart: Restart | None) -> None:
+    def _bind(self, worker: int, restart: Starts | None) -> None:
         """Send a worker the places of its rows."""
         handle, channel = self.buffers.arena.handle, self._handles[worker].channel
         tag = handle if isinstance(handle, str) else None

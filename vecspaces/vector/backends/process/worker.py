@@ -25,7 +25,7 @@ from vecspaces.vector.backends.row_stream import RowStream
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers, index_of
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.messages import HEADER, Op, Restart, Written
+from vecspaces.vector.exchange.messages import HEADER, Op, Starts, Written
 from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups
 
@@ -132,7 +132,7 @@ class Worker:
             return self._pack_failure(0, 0, error, "build")
         return pack_frame(Op.BOUND, 0, 0)
 
-    def _view(self, packed_plan: bytes, low: int, restart: Restart | None, tag: str | None) -> None:
+    def _view(self, packed_plan: bytes, low: int, restart: Starts | None, tag: str | None) -> None:
         plan, line = pickle.loads(packed_plan), self._channel.line
         handle = line.shared[0] if line.shared else tag
         arena = None if handle is None else Arena.attach(handle, plan.size)

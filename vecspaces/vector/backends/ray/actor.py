@@ -13,7 +13,7 @@ from vecspaces.vector.backends.ray.cluster import name_node
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers, index_of
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.messages import Op, Restart, Written
+from vecspaces.vector.exchange.messages import Op, Starts, Written
 from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups
 
@@ -42,7 +42,7 @@ class GroupActor:
             failure = Failure.of(error, factories, "build")
         return Op.FAILED, cloudpickle.dumps(failure), None
 
-    def bind(self, packed_plan: bytes, low: int, restart: Restart | None) -> Answer:
+    def bind(self, packed_plan: bytes, low: int, restart: Starts | None) -> Answer:
         """Make the rows."""
         group = self._group
         if group is not None:

@@ -27,7 +27,7 @@ from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers, index_of
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died_within
-from vecspaces.vector.exchange.messages import STEPS, CannotSend, Op, Reply, Restart
+from vecspaces.vector.exchange.messages import STEPS, CannotSend, Op, Reply, Starts
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 
 # The pause before starting another actor instead of one that never started.
@@ -95,7 +95,7 @@ class RayBackend(RemoteBackend):
         self._packed_plan = cloudpickle.dumps(plan)
         return Buffers(plan, dumps=cloudpickle.dumps)
 
-    def _bind(self, worker: int, restart: Restart | None) -> None:
+    def _bind(self, worker: int, restart: Starts | None) -> None:
         self._building.add(worker)
         bind = self._packed_plan, self.slices[worker].start, restart
         self._request(_Request(worker, Op.BIND, "bind", bind))
