@@ -270,11 +270,9 @@ class _Check:
         """Compare with a run in a process that was not forked from this one."""
         options = {"context": method, **self._settings}
         played = run_isolated(probes.replay, self._make_env, _BUDGET, 0, **options)
-        if "start" in played.findings:
-            self._find("start", f"under spawn, {played.failure}")
-            return
         if played.failure is not None:
-            self._find("start-method", f"in a process started by spawn, {played.failure}")
+            name = "start" if "start" in played.findings else "start-method"
+            self._find(name, f"in a process started by spawn, {played.failure}")
             return
         different = first_difference(trace, played.trace)
         if different is not None:

@@ -141,9 +141,8 @@ def run_isolated(
         except (StepTimeoutError, WorkerDiedError) as error:
             doing = notes.read_text().rstrip().partition("\n")[2] or _START
             if isinstance(error, StepTimeoutError):
-                name, bound = "hangs", timeout
-                if doing == _START:
-                    name, bound = "start", _START_SECONDS
+                starts = doing == _START
+                name, bound = ("start", _START_SECONDS) if starts else ("hangs", timeout)
                 message = f"{doing} did not end within {bound:g} s"
             elif doing == _START:
                 raise  # the calling script has no `if __name__ == "__main__":`, say

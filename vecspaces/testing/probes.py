@@ -115,12 +115,10 @@ def inspect_alone(host: ProbeHost, played: Played, budget: float) -> None:
 def try_seeds(host: ProbeHost, played: Played, num_steps: int, budget: float) -> None:
     """Compare episodes with the same seed, with different seeds, and with none."""
 
-    def play(env: Any, episode_seed: int | None) -> bytes:
+    def play(env: Any, chosen: int | None) -> bytes:
         """Return a digest of a reset and of the steps that follow it."""
         recorder = _record(host, env)
-        recorder.reset(
-            episode_seed, "reset" if episode_seed is None else f"reset(seed={episode_seed})"
-        )
+        recorder.reset(chosen, "reset" if chosen is None else f"reset(seed={chosen})")
         for number in range(num_steps):
             if recorder.step(f"step {number + 1} after it"):
                 break
