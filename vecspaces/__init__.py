@@ -9,7 +9,7 @@ from vecspaces.make import make_vec
 from vecspaces.sampling import sample_actions
 from vecspaces.spaces import Space
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "Env",
