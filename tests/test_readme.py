@@ -17,6 +17,10 @@ def blocks(language: str, text: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
+def test_readme_is_short() -> None:
+    assert README.count("\n") <= 110
+
+
 def test_quick_start_is_two_commands_of_one_line() -> None:
     quick_start = README.partition("## Quick start")[2].partition("\n## ")[0]
     commands = blocks("bash", quick_start)
