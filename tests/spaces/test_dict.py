@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import ItemsView, Mapping, ValuesView
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.envs import Echo
 from tests.spaces.contract import LIBRARIES, SpaceContract
-from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, Tuple
+from vecspaces.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    MultiBinary,
+    Tuple,
+    difference,
+    flatten,
+    unflatten,
+)
 from vecspaces.spaces.batching import batch_space
+from vecspaces.vector import SyncVectorEnv, utils
 
 
 class TestDict(SpaceContract):
@@ -124,3 +137,22 @@ def test_what_needs_its_own_generator_leaves_the_members_seeds_alone() -> None:
     space.seed({"a": 1, "b": [2]})
     batch_space(space, 3)
     assert_identical(space.sample(), first)
+
+
+def test_work_grows_with_the_number_of_keys_and_not_with_its_square() -> None:
+    began = time.process_time()  # which other programs do not change
+    space, other = (Dict({f"k{key}": Box(-1, 1, (2,)) for key in range(5_000)}) for _ in range(2))
+    assert space == other and len(repr(space)) > 5_000 and difference(space, other) is None
+    space.seed(1)
+    value = space.sample()
+    assert value in space
+    batch = utils.concatenate(space, [value] * 2, utils.create_empty_array(space, 2))
+    assert len(list(utils.iterate(utils.batch_space(space, 2), batch))) == 2
+    assert unflatten(space, flatten(space, value)).keys() == value.keys()
+    info_space = Dict({f"i{key}": Discrete(3) for key in range(5_000)})
+    step = (value, 0.0, False, False, {"i7": 2})
+    env_fn = partial(Echo, space, [(value, {})], [step])
+    with SyncVectorEnv([env_fn] * 2, info_space=info_space, buffers=2) as envs:
+        envs.reset()
+        assert envs.step([0, 0])[-1]["i7"].tolist() == [2, 2]
+    assert time.process_time() - began < 30  # 5 s; a minute and more for its square
