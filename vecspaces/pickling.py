@@ -7,6 +7,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from traceback import walk_tb
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -112,14 +113,12 @@ def unpicklable(
     value: Any, name: str, dumps: Callable[[Any], object], error: Exception, advice: str
 ) -> TypeError:
     """Return the error for a value that `dumps` refuses; it names the innermost such part."""
-    seen = set[int]()
-    parts: list[tuple[str, Any]] = [(name, value)]
-    while parts:
-        where, value = parts[0]
-        name, parts = where, []
-        if id(value) not in seen:
-            seen.add(id(value))
-            parts = [(f"{name}{at}", part) for at, part in _parts_of(value) if _fails(dumps, part)]
+    seen, bad = set[int](), [("", value)]
+    while bad and id(bad[0][1]) not in seen:
+        name, value, bad = f"{name}{bad[0][0]}", bad[0][1], []
+        seen.add(id(value))
+        with suppress(Exception):  # an attribute may raise anything
+            bad = [(where, part) for where, part in _parts_of(value) if _fails(dumps, part)]
     return TypeError(
         f"{name} ({type(value).__qualname__}) cannot be sent to a worker: {error}; {advice}"
     )
@@ -135,21 +134,17 @@ def _fails(dumps: Callable[[Any], object], value: Any) -> bool:
 
 def _parts_of(value: Any) -> Iterable[tuple[str, Any]]:
     """Return the parts of a value that are pickled with it, and where they are in it."""
-    if isinstance(value, partial):
-        return (".func", value.func), (".args", value.args), (".keywords", value.keywords)
-    if isinstance(value, MethodType):
-        return [(".__self__", value.__self__)]
     if isinstance(value, FunctionType):
         variables = inspect.getclosurevars(value)
         variables_by_name = {**variables.globals, **variables.nonlocals}
-        defaults = enumerate(value.__defaults__ or ())
-        return [
-            *((f", variable {name}", part) for name, part in variables_by_name.items()),
-            *((f", default {number}", part) for number, part in defaults),
-        ]
+        parts = [(f", variable {name}", part) for name, part in variables_by_name.items()]
+        return [*parts, (".__defaults__", value.__defaults__)]
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", part) for key, part in value.items()]
     if isinstance(value, (list, tuple, set, frozenset)) and not hasattr(value, "_fields"):
         return [(f"[{number}]", part) for number, part in enumerate(value)]
     names: Iterable[str] = getattr(value, "_fields" if isinstance(value, tuple) else "__dict__", [])
+    names = {MethodType: ["__self__"], partial: ["func", "args", "keywords"]}.get(
+        type(value), names
+    )
     return [(f".{name}", getattr(value, name)) for name in names]

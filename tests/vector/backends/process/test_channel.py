@@ -26,8 +26,8 @@ ASKED: dict[str, Callable[[Any, Any], Any]] = {
     r"call\.name, variable thing": lambda envs, thing: envs.call(lambda env: thing),
     r"set_attr\.values\[0\]": lambda envs, thing: envs.set_attr("gain", [thing, 1, 2]),
     r"set_attr\.values\[2\]": lambda envs, thing: envs.set_attr("gain", [1, 2, thing]),
-    r"reset\.starts\[0\]\[1\]\['thing'\]": lambda envs, thing: envs.reset(options={"thing": thing}),
-    r"reset\.starts\[0\]\[1\]\['other'\]": lambda envs, thing: envs.reset(
+    r"reset\.options\[0\]\['thing'\]": lambda envs, thing: envs.reset(options={"thing": thing}),
+    r"reset\.options\[0\]\['other'\]": lambda envs, thing: envs.reset(
         options={"reset_mask": np.array([True, False, True]), "other": thing}
     ),
 }
@@ -128,7 +128,7 @@ def make_bad_factories() -> dict[str, Callable[[], Any]]:
         ".keywords['number'].thing['a'][1]": partial(Ledger, number=holder),
         ".args[0]": partial(Ledger, lock),  # type: ignore[arg-type]
         ".func.__self__.thing['a'][1]": partial(holder.make, 1),
-        ", default 0": lambda number=lock: Ledger(number),
+        ".__defaults__[0]": lambda number=lock: Ledger(number),
     }
 
 

@@ -74,17 +74,20 @@ def fell(trees: Collection[Tree]) -> None:
         found = _find(trees)
 
 
-def _send(targets: Collection[int], number: int) -> None:
+def _send(targets: Collection[int], number: int) -> set[int]:
+    """Send a signal to processes, and to groups (negative); return those that exist."""
+    sent = set()
     for target in targets:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(target, number)
+            sent.add(target)
+    return sent
 
 
 def _find(trees: Collection[Tree]) -> set[int]:
     """Return the processes of trees that have not ended; without /proc, the groups, negative."""
     if not system.PROC:
-        leaders = {-tree.leader for tree in trees if system.GROUPS}
-        return set(filter(_exists, leaders))
+        return _send({-tree.leader for tree in trees if system.GROUPS}, 0)
     leaders, tokens = {tree.leader for tree in trees}, [tree.token.encode() for tree in trees]
     since = min((tree.since for tree in trees), default=0)
     found, session = set[int](), os.getsid(0)
@@ -100,14 +103,6 @@ def _find(trees: Collection[Tree]) -> set[int]:
             if is_member or any(map(_read(f"/proc/{name}/environ").__contains__, tokens)):
                 found.add(pid)
     return found
-
-
-def _exists(target: int) -> bool:
-    try:
-        os.kill(target, 0)
-    except OSError:
-        return False
-    return True
 
 
 def _read(path: str) -> bytes:
