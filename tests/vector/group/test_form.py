@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.envs import Echo, Ledger
+from tests.envs import Echo
 from vecspaces import spaces
 from vecspaces.errors import (
     InvalidInfoError,
@@ -20,18 +20,6 @@ from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.exchange.failures import Failure
 
 MAKERS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)]
-
-
-def test_an_error_of_the_environments_own_stays_as_it_is() -> None:
-    class Wrong(Ledger):
-        def step(self, action: Any) -> Any:
-            one, two = (1, 2, 3)
-            return one, two
-
-    with SyncVectorEnv([partial(Wrong, 0)]) as envs:
-        envs.reset()
-        with pytest.raises(ValueError, match=r"^too many values to unpack"):
-            envs.step([0])
 
 
 class Tensor:
