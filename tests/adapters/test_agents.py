@@ -23,12 +23,14 @@ from vecspaces.errors import (
     InvalidObservationError,
     InvalidRewardError,
     ResetNeededError,
+    WorkerDiedError,
 )
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import NormalizeObservation
 
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 MODES = [NEXT, SAME, DISABLED]
+SYNC: Any = {"backend": "sync"}
 BACKENDS = [{"backend": "sync"}, {"num_workers": 2}]
 
 
@@ -286,6 +288,62 @@ def test_normalised_rows_that_report_no_agents_are_not_zero(members: Any) -> Non
 
 
 # ---------------------------------------------------------------------- rollouts, restarts
+
+
+@diagonal(
+    mode=MODES,
+    arguments=[SYNC, {"num_workers": 2, "copy": False}, {"num_workers": 2}],
+    make=[MASKED, Steady],
+)
+def test_rollouts_are_what_steps_returned(mode: AutoresetMode, arguments: Any, make: Any) -> None:
+    """In DISABLED mode, first observations and their infos replace the last ones."""
+    with make_vec(
+        make, 3, agents="rows", autoreset_mode=mode, buffers=6, state=True, **arguments
+    ) as envs:
+        first = envs.reset(seed=3)
+        keys = [key for key in envs.info_space if key in first[1]]
+
+        def kept(observations: Any, infos: Any) -> list[Any]:
+            return copy.deepcopy([observations, *(infos[key] for key in keys)])
+
+        shown = kept(*first)
+        over = np.zeros(9, bool)
+        for _ in range(4):
+            seen, results = [shown], []
+            for _ in range(5):
+                if mode is DISABLED and over.any():
+                    seen[-1] = kept(*envs.reset(options={"reset_mask": over}))
+                observations, *others, infos = envs.step(envs.action_space.sample())
+                shown, over = kept(observations, infos), infos["episode_over"].copy()
+                seen.append(shown)
+                results.append(copy.deepcopy(others))
+            view = envs.rollout_view()
+            for found, expected in zip(view[1:4], zip(*results, strict=True), strict=True):
+                np.testing.assert_array_equal(found, np.stack(expected))
+            found = [view.observations, *(view.infos[key] for key in keys)]
+            for values, expected in zip(found, zip(*seen, strict=True), strict=True):
+                np.testing.assert_array_equal(values, np.stack(expected))
+
+
+def test_errors_of_a_lost_worker_name_all_rows(tmp_path: Path) -> None:
+    order = tmp_path / "die"
+    factories = [Crowd, partial(Changed, Crowd, partial(die, order))]
+    with make_vec(factories, agents="rows", num_workers=2) as envs:
+        envs.reset(seed=0)
+        order.touch()
+        with pytest.raises(WorkerDiedError, match="environments 3 to 5") as caught:
+            for _ in range(9):
+                envs.step(np.zeros(6, int))
+        assert (caught.value.env_ids, caught.value.running) == ((3, 4, 5), 3)
+        envs.reset(seed=1)
+        envs.recv()
+        order.touch()
+        envs.send(np.zeros(6, int))
+        found = envs.recv(6, return_errors=True)
+        assert found.env_ids.tolist() == [0, 1, 2] and sorted(found.errors) == [3, 4, 5]
+        assert envs.restart([5, 3, 4]).tolist() == [3, 4, 5]
+        envs.send_reset([3, 4, 5], seed=4)
+        assert envs.recv(3).begins.all()
 
 
 @diagonal(mode=MODES, streams=[False, True])

@@ -7,8 +7,9 @@ of all agents in arrays, or an `AgentDict`. The wrappers here make what users se
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         buffers: int = 1,
     ) -> None:
         super().__init__(env)
-        described_envs = zip(*self._wrapped.call(_describe), strict=True)
+        described_envs = zip(*self._wrapped.call(attrgetter("description")), strict=True)
         names, observations, actions, infos, fillers, dtypes = described_envs
         self._dtype = dtypes[0]
         self.agent_names: list[str] = list(chain.from_iterable(names))
@@ -125,9 +126,8 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         shape = self.single_action_space.shape or ()
         self._shape, self._folded = (count, *shape), (env.num_envs, width, *shape)
         self._alive = np.ones((env.num_envs, width), np.bool_)
-        # What the last steps returned, and who was alive: for rollouts.
-        self._steps: deque[tuple[Any, ...]] = deque(maxlen=buffers - 1)
-        self._lives: deque[tuple[Any, ...]] = deque(maxlen=buffers)
+        # For rollouts: who was alive, which episodes were over, and rewards and flags, last.
+        self._history: deque[tuple[Any, ...]] = deque(maxlen=buffers)
         # The environments of the pending reset (None: all), and the rows of the pending call.
         self._begun: list[int] | None = None
         self._called: tuple[list[int], list[int]] = [], []
@@ -254,9 +254,9 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         flags = record["flags"].swapaxes(0, 1).copy()
         flags[ALIVE] = self._alive
         observations = self._show(batch["observation"], record, flags, None, merged)
-        if self._begun is not None and self._lives:
-            self._lives.pop()  # the first observations replace the last ones
-        self._note_lives(merged)
+        # The first observations of a mask replace those of the last step.
+        last = () if self._begun is None else self._history.pop()[2:]
+        self._note(merged, last)
         return observations, merged
 
     def step(self, actions: Any, env_ids: Any = None) -> StepResult:
@@ -284,14 +284,12 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
 
     def _read_step(self, result: StepResult) -> StepResult:
         shown = self._read(result)
-        if self._steps.maxlen:
-            self._steps.append(tuple(part.copy() for part in shown[1:4]))
-        self._note_lives(shown[4])
+        self._note(shown[4], shown[1:4])
         return shown
 
-    def _note_lives(self, infos: Mapping[str, Any]) -> None:
-        if self._steps.maxlen:
-            self._lives.append(tuple(infos[key].copy() for key in OF_ALL))
+    def _note(self, infos: Mapping[str, Any], results: Sequence[Any]) -> None:
+        arrays = [infos[key] for key in OF_ALL] + list(results) if self._history.maxlen != 1 else ()
+        self._history.append(tuple(array.copy() for array in arrays))
 
     def _read(self, result: StepResult, envs: Any = ALL) -> StepResult:
         """Return the rows of what all environments returned, or some.
@@ -455,8 +453,10 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         """
         batch = self._ask("rollout_view").observations
         record = self._record(batch)
-        rewards, terminations, truncations = map(np.stack, zip(*self._steps, strict=True))
-        values = dict(zip(OF_ALL, map(np.stack, zip(*self._lives, strict=True)), strict=True))
+        history = list(self._history)
+        results: Any = map(np.stack, zip(*(noted[2:] for noted in history[1:]), strict=True))
+        lives = map(np.stack, zip(*(noted[:2] for noted in history), strict=True))
+        values = dict(zip(OF_ALL, lives, strict=True))
         masks = {key: np.ones(value.shape, np.bool_) for key, value in values.items()}
         for place, key in enumerate(self._keys, ALIVE + 1):
             values[key] = _unfold(None, record[f"info {key}"], self.num_envs, axis=1)
@@ -466,6 +466,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
             infos[key], infos[f"_{key}"] = values[key], masks[key]
         single = self.single_observation_space
         observations = _unfold(single, batch["observation"], self.num_envs, axis=1)
+        rewards, terminations, truncations = results
         return Rollout(observations, rewards, terminations, truncations, infos)
 
     # ------------------------------------------------------------------ calls
@@ -506,11 +507,6 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
                     f"for {_ONE_ENV}, or one that is no list or tuple; found {show_value(given)}"
                 )
         self._ask("set_attr", name, values, env_ids=envs)
-
-
-def _describe(env: Any) -> Any:
-    """Return what `AgentRows` needs to know of an `AgentStack`."""
-    return env.description
 
 
 # ---------------------------------------------------------------------- batches by environment
