@@ -122,6 +122,22 @@ def test_load_state_of_every_space_with_its_generators(name: str) -> None:
     check_resumed(partial(sampler, name), {"backend": "thread"}, {}, 7, autoreset_mode=mode)
 
 
+def breakout() -> Any:
+    gymnasium.register_envs(pytest.importorskip("ale_py"))
+    env: Any = gymnasium.make("ALE/Breakout-v5", frameskip=1, max_episode_steps=40)
+    return gymnasium.wrappers.FrameStackObservation(gymnasium.wrappers.AtariPreprocessing(env), 4)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("library", ["mujoco", "ale_py"])
+def test_load_state_of_simulators(library: str, mode: AutoresetMode) -> None:
+    pytest.importorskip(library)
+    # An Ant observes forces that a step reads before the simulator computes them anew.
+    ant = partial(gymnasium.make, "Ant-v5", max_episode_steps=30)
+    factory = ant if library == "mujoco" else breakout
+    check_resumed(factory, {"num_workers": 2}, {"backend": "sync"}, 25, autoreset_mode=mode)
+
+
 def test_load_state_of_an_environment_of_agents() -> None:
     check_resumed(crowd, {"backend": "thread"}, {"num_workers": 3}, 9)
 

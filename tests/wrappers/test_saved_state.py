@@ -125,6 +125,9 @@ def test_load_state_refuses_the_state_of_other_wrappers() -> None:
             envs.load_state(envs.env.save_state())
         with pytest.raises(TypeError, match="expected a VectorState, found dict"):
             envs.load_state({})
+        for call in (envs.save_state, partial(envs.load_state, state)):
+            with pytest.raises(ValueError, match="env_ids must lie between 0 and 1, found 2"):
+                call([2])
         other = wrappers.FrameStackObservation(envs.env, 3)
         with pytest.raises(ValueError, match="observation_space of FrameStackObservation differs"):
             other.load_state(state)

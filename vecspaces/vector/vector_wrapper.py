@@ -28,6 +28,7 @@ import numpy.typing as npt
 from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError
 from vecspaces.spaces import Dict, Space
 from vecspaces.typevars import TypeVar
+from vecspaces.vector.engine.arguments import check_env_ids
 from vecspaces.vector.send_recv import Transition
 from vecspaces.vector.states import VectorState, WrapperState
 from vecspaces.vector.utils import batch_space, concatenate, iterate
@@ -343,7 +344,7 @@ class VectorWrapper(
             )
 
     def _numbers_of(self, env_ids: EnvIds | None) -> npt.NDArray[np.int64]:
-        return np.arange(self.num_envs) if env_ids is None else np.array(env_ids, np.int64)
+        return np.array(check_env_ids(env_ids, self.num_envs), np.int64)
 
     def _check_call(self, call: str, methods: tuple[str, ...] = ()) -> None:
         """Refuse a call whose methods would bypass an override, or that comes before a wait."""
