@@ -13,6 +13,7 @@ import os
 import sys
 import weakref
 from math import prod
+from multiprocessing import context, reduction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,7 +137,18 @@ class Arena:
             self._closer.detach()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("an arena cannot be pickled: another process needs its handle")
+        """Pass the handle to a process that is being started; the bytes are never copied."""
+        if context.get_spawning_popen() is None or self._handle is None:
+            raise TypeError(
+                "an arena cannot be pickled: a shared one is passed to a process at its start"
+            )
+        if isinstance(self._handle, int):
+            return _attach_sent, (reduction.DupFd(self._handle), self._nbytes)
+        return Arena.attach, (self._handle, self._nbytes)
+
+
+def _attach_sent(sent: Any, nbytes: int) -> Arena:
+    return Arena.attach(sent.detach(), nbytes)
 
 
 def _close_last(descriptors: list[int]) -> None:
