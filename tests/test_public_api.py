@@ -149,7 +149,7 @@ def test_options_of_make_vec_are_its_arguments_and_those_of_the_constructors() -
         for name, parameter in inspect.signature(function).parameters.items()
         if name not in ("env_fns", "env", "num_envs", "backend", "kwargs")
     }
-    arguments |= {"agents": "AgentLayout | None", "render_mode": "str | None"}
+    arguments |= {"agents": "Literal['dict'] | None", "render_mode": "str | None"}
     # TypedDict wraps what is written into a ForwardRef.
     options = MakeOptions.__annotations__.items()
     assert {name: reference.__forward_arg__ for name, reference in options} == arguments

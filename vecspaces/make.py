@@ -21,6 +21,7 @@ from vecspaces.vector import (
     RayVectorEnv,
     SyncVectorEnv,
     ThreadVectorEnv,
+    VectorWrapper,
 )
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.options import AgentLayout
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from gymnasium.envs.registration import EnvSpec
 
-    from vecspaces.vector.options import MakeOptions
+    from vecspaces.vector.options import Backend, MakeOptions, RowOptions
 
 Factory: TypeAlias = Callable[..., Any]
 
@@ -68,6 +69,15 @@ def _names(constructor: Any) -> list[str]:
 PROCESS_ARGUMENTS = frozenset(_names(AsyncVectorEnv)) - frozenset(_names(SyncVectorEnv))
 
 
+@overload
+def make_vec(
+    env: str | EnvSpec | Factory | Sequence[Factory],
+    num_envs: int = 1,
+    *,
+    agents: Literal["rows"],
+    backend: Backend = "async",
+    **kwargs: Unpack[RowOptions],
+) -> VectorWrapper[Any, Any, Any, Any, Any]: ...
 @overload
 def make_vec(
     env: str | EnvSpec | Factory | Sequence[Factory],
@@ -111,7 +121,7 @@ def make_vec(
     agents: str | None = None,
     state: bool = False,
     **kwargs: Any,
-) -> ManagedVectorEnv[Any, Any]:
+) -> ManagedVectorEnv[Any, Any] | VectorWrapper[Any, Any, Any, Any, Any]:
     """Make a vector env; the environments themselves are built where they run.
 
     A Gymnasium id is looked up in the caller, so it need not be registered in the workers. The
@@ -141,7 +151,7 @@ def make_vec(
             arguments of the vector env and `render_mode`: pass others in `env_kwargs`.
 
     Returns:
-        The vector env.
+        The vector env; with `agents="rows"`, a wrapper around it.
 
     Raises:
         ValueError: `num_envs` is less than 1 or does not fit the list, or there is no such backend.

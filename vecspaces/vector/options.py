@@ -17,13 +17,12 @@ StartMethod: TypeAlias = Literal["fork", "spawn", "forkserver"]
 Placement: TypeAlias = Literal["spread", "pack"]
 
 
-class MakeOptions(TypedDict, total=False):
+class RowOptions(TypedDict, total=False):
     """The keyword arguments of `make_vec`: its own, then those of the vector envs."""
 
     vector_kwargs: Mapping[str, Any] | None
     env_kwargs: Mapping[str, Any] | None
     wrappers: Sequence[Callable[[Any], Any]] | None
-    agents: AgentLayout | None
     state: bool
     render_mode: str | None
 
@@ -61,3 +60,9 @@ class MakeOptions(TypedDict, total=False):
     address: str | None
     resources_per_worker: Mapping[str, Any] | None
     placement: Placement
+
+
+class MakeOptions(RowOptions, total=False):
+    """The keyword arguments of `make_vec` whose result is a vector env of the backend."""
+
+    agents: Literal["dict"] | None
