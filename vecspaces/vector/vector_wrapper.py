@@ -311,8 +311,10 @@ class VectorWrapper(
             return state
         _, names = self.saved_state or ((), ())
         others = copy.deepcopy({name: getattr(self, name) for name in names})
-        own = WrapperState(type(self).__name__, self.single_observation_space, rows, others)
-        return replace(state, wrappers=(*state.wrappers, own))
+        wrapper_state = WrapperState(
+            type(self).__name__, self.single_observation_space, rows, others
+        )
+        return replace(state, wrappers=(*state.wrappers, wrapper_state))
 
     def load_state(
         self, state: VectorState, env_ids: EnvIds | None = None
@@ -323,16 +325,18 @@ class VectorWrapper(
         is None.
         """
         self._check_saved("load_state")
-        numbers, own = self._numbers_of(env_ids), None
+        numbers, wrapper_state = self._numbers_of(env_ids), None
         if self._save_rows(numbers) and isinstance(state, VectorState):
-            own = state.wrappers[-1] if state.wrappers else WrapperState("no wrapper", None, {}, {})
-            own.check(type(self).__name__, self.single_observation_space)
+            wrapper_state = (
+                state.wrappers[-1] if state.wrappers else WrapperState("no wrapper", None, {}, {})
+            )
+            wrapper_state.check(type(self).__name__, self.single_observation_space)
             state = replace(state, wrappers=state.wrappers[:-1])
         observations, infos = self._wrapped.load_state(state, env_ids)
-        if own is not None:
-            self._load_rows(own.rows, numbers)
+        if wrapper_state is not None:
+            self._load_rows(wrapper_state.rows, numbers)
             if env_ids is None:
-                vars(self).update(copy.deepcopy(own.others))
+                vars(self).update(copy.deepcopy(wrapper_state.others))
         return self._after_load(observations, numbers), infos
 
     def _check_saved(self, call: str) -> None:

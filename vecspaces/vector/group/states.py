@@ -48,35 +48,35 @@ EnvState = tuple[list[str], bytes]
 def save_env(env: Any) -> EnvState:
     """Return the state of an environment and its wrappers."""
     levels = _levels(env)
-    inner, attributes, own = levels[-1], list(map(_read, levels[:-1])), None
+    inner, attributes, own_state = levels[-1], list(map(_read, levels[:-1])), None
     if _has_own_state(inner):
-        own = inner.get_state()
+        own_state = inner.get_state()
         attributes.append({name: vars(inner)[name] for name in _GENERATOR if name in vars(inner)})
     else:
         attributes.append(_read(inner))
     simulators = {place: save() for place, save, _ in _simulators(levels)}
     kept = _kept(levels)
     try:
-        return _kind(levels), _dumps((attributes, own, simulators), levels, kept)
+        return _kind(levels), _dumps((attributes, own_state, simulators), levels, kept)
     except RAISED as error:
-        raise _explain(levels, [*attributes, {"get_state()": own}], kept, error) from None
+        raise _explain(levels, [*attributes, {"get_state()": own_state}], kept, error) from None
 
 
 def prepare_load(env: Any, state: EnvState) -> Callable[[], None]:
     """Check that a state fits an environment; return the function that sets it."""
-    levels, (found, packed) = _levels(env), state
+    levels, (kind, packed) = _levels(env), state
     expected = _kind(levels)
-    if found != expected:
-        kinds = " around ".join(expected), " around ".join(found)
+    if kind != expected:
+        kinds = " around ".join(expected), " around ".join(kind)
         text = "expected the state of {}, found that of {}".format(*kinds)
         raise InvalidResult(ValueError, "", text)
-    attributes, own, saved = _Unpickler(io.BytesIO(packed), levels).load()
+    attributes, own_state, saved = _Unpickler(io.BytesIO(packed), levels).load()
     loads = [prepare(saved.get(place)) for place, _, prepare in _simulators(levels)]
 
     def load() -> None:
         for level, state in zip(levels, attributes, strict=True):
             if level is levels[-1] and _has_own_state(level):
-                level.set_state(own)
+                level.set_state(own_state)
                 vars(level).update(state)
             else:
                 _write(level, state)
@@ -199,11 +199,11 @@ def _find_class(levels: Sequence[Any], name: str) -> Any:
     for level in levels:
         for kind in type(level).__mro__:
             for function in vars(kind).values():
-                found = getattr(function, "__globals__", {}).get(first)
+                value = getattr(function, "__globals__", {}).get(first)
                 for other in others:
-                    found = getattr(found, other, None)
-                if isinstance(found, type):
-                    return found
+                    value = getattr(value, other, None)
+                if isinstance(value, type):
+                    return value
     return None
 
 
