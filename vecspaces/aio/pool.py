@@ -233,6 +233,7 @@ class Pool:
             self._loop.add_reader(self._envs.fileno(), lambda: (alive := turn()) and alive())
         except (io.UnsupportedOperation, NotImplementedError):  # some systems, and event loops
             self._period = _POLL_SECONDS
+            self._look_later(-1)  # also when no row is awaited, for deaths
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -298,7 +299,7 @@ class Pool:
         else:
             self._envs.send_call([row], *args, **kwargs)
         self._counts[command] += 1
-        self._pending[row] = self._loop.call_later(self._period, self._look, row)
+        self._look_later(row)
 
     def _send_action(self, row: int, action: Any) -> None:
         """Send a row an action."""
@@ -315,8 +316,15 @@ class Pool:
 
     def _look(self, row: int) -> None:
         """Look for late and slow rows, and again later."""
-        self._pending[row] = self._loop.call_later(self._period, self._look, row)
-        self._turn()
+        self._look_later(row)
+        if self._counts:  # nothing can be received before the first command
+            self._turn()
+
+    def _look_later(self, row: int) -> None:
+        look = weakref.WeakMethod(self._look)  # as in `__aenter__`
+        self._pending[row] = self._loop.call_later(
+            self._period, lambda: (alive := look()) and alive(row)
+        )
 
     def _stop_timer(self, row: int) -> bool:
         """Note that a row has answered; return whether it was sent a command."""

@@ -187,8 +187,8 @@ class ProcessBackend(RemoteBackend):
         # header of a reply without a payload to the last such step.
         self._is_plain, self._expected = False, b""
         self._by_fd: dict[int, int] = {}
-        # Whether a worker has no process descriptor.
-        self._looks = False
+        # Whether a worker has no process descriptor, and when to look for deaths.
+        self._looks, self._next_look = False, 0.0
         # The workers that a command is being sent to, and the descriptors that are being read.
         self._touched: Iterable[int] = ()
         self._ready: list[tuple[int, int]] = []
@@ -433,9 +433,13 @@ class ProcessBackend(RemoteBackend):
         """Wait for messages and deaths; without process descriptors, look for deaths regularly."""
         if not self._looks:
             return poller.wait(timeout, spins)
-        ready = poller.wait(min(timeout or _DEATH_SECONDS, _DEATH_SECONDS), spins)
+        limit = _DEATH_SECONDS if timeout is None else min(timeout, _DEATH_SECONDS)
+        ready = poller.wait(limit, spins)
+        if ready or time.monotonic() < self._next_look:
+            return ready
+        self._next_look = time.monotonic() + _DEATH_SECONDS
         ended = [handle for handle in self._handles if handle.watched and handle.process.has_ended]
-        return ready or [(handle.process.watch, 0) for handle in ended]
+        return [(handle.process.watch, 0) for handle in ended]
 
     def read(self, came: list[tuple[int, int]]) -> list[Reply]:
         """Read the messages that came, and the deaths."""
