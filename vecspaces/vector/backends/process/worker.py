@@ -70,7 +70,8 @@ def worker_main(
         group = setup.build(stacks.note_building)
         built = pack_frame(Op.BUILT, 0, 0, group.describe())
     except BaseException as error:
-        channel.send(pack_frame(Op.FAILED, 0, 0, Failure.of(error, factories, "build")))
+        if not channel.send(pack_frame(Op.FAILED, 0, 0, Failure.of(error, factories, "build"))):
+            fell([tree])
     else:
         channel.spins = setup.spins
         channel.send(built)
