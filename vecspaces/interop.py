@@ -35,20 +35,20 @@ def require_extra(module: str, extra: str) -> ModuleType:
     """Import a module of an extra's library; name the extra if the library is missing or old."""
     library = module.partition(".")[0]
     try:
-        found = importlib.import_module(library)
+        package = importlib.import_module(library)
     except ModuleNotFoundError as error:
         if error.name != library:
             raise  # it is installed, but lacks a library of its own
         raise ImportError(
             f'{library} is not installed: pip install "vecspaces[{extra}]"', name=library
         ) from error
-    version = str(getattr(found, "__version__", None) or "")
+    version = str(getattr(package, "__version__", None) or "")
     oldest = _OLDEST.get(library, ())
     if tuple(map(int, re.findall(r"\d+", version)[: len(oldest)])) < oldest:
         needed = ".".join(map(str, oldest))
         raise ImportError(
             f"vecspaces needs {library} {needed} or newer, found version {version or 'unknown'} in "
-            f'{Path(str(found.__file__)).parent}: pip install --upgrade "vecspaces[{extra}]"',
+            f'{Path(str(package.__file__)).parent}: pip install --upgrade "vecspaces[{extra}]"',
             name=library,
         )
     return importlib.import_module(module)

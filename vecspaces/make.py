@@ -170,7 +170,7 @@ def make_vec(
     _check_layout(agents)
     if state and agents is None:
         raise ValueError("state=True needs agents='rows' or agents='dict'")
-    given = dict(vector_kwargs or {})
+    vector_arguments = dict(vector_kwargs or {})
     if agents is not None:
         env = find_parallel(env)
     spec: EnvSpec | None = None
@@ -188,7 +188,7 @@ def make_vec(
             spec = factory.spec
             num_envs = spec.kwargs.pop("num_envs", num_envs)
             backend = spec.kwargs.pop("vectorization_mode", backend)
-            given = spec.kwargs.pop("vector_kwargs", given)
+            vector_arguments = spec.kwargs.pop("vector_kwargs", vector_arguments)
             wrappers = spec.kwargs.pop("wrappers", wrappers)
         factories = [factory] * operator.index(num_envs)
     if not factories:
@@ -200,16 +200,21 @@ def make_vec(
     known = [name for name in _names(kind) if name != "env_fns"]
     ignored = PROCESS_ARGUMENTS if backend == "sync" else frozenset()
     known += sorted(ignored)
-    given = {**{name: kwargs.pop(name) for name in known if name in kwargs}, **given}
-    given = {name: value for name, value in given.items() if name not in ignored}
+    vector_arguments = {
+        **{name: kwargs.pop(name) for name in known if name in kwargs},
+        **vector_arguments,
+    }
+    vector_arguments = {
+        name: value for name, value in vector_arguments.items() if name not in ignored
+    }
     arguments = {**kwargs, **(env_kwargs or {})}
     applied = _check_wrappers(wrappers)
     recipes = [_Recipe(factory, arguments, applied) for factory in factories]
     try:
         if agents is None:
-            envs = kind(recipes, **given)
+            envs = kind(recipes, **vector_arguments)
         else:
-            envs = _adapters().make_agents(agents, kind, recipes, state, given)
+            envs = _adapters().make_agents(agents, kind, recipes, state, vector_arguments)
     except TypeError as error:
         # The arguments of an environment are checked where it is built.
         match = _UNKNOWN.search(str(error))
@@ -221,14 +226,14 @@ def make_vec(
             raise _unknown_name(
                 name, "the environment takes no", _parameters(factories[0])
             ) from error
-        if name in given:
+        if name in vector_arguments:
             raise _unknown_name(name, f"{kind.__name__} takes no", known) from error
         raise
     if spec is not None:
         spec = copy.deepcopy(spec)
         spec.kwargs.update(arguments, num_envs=num_envs, vectorization_mode=backend)
-        if given:
-            spec.kwargs["vector_kwargs"] = given
+        if vector_arguments:
+            spec.kwargs["vector_kwargs"] = vector_arguments
         if wrappers:
             spec.kwargs["wrappers"] = wrappers
         envs.spec = spec
@@ -393,15 +398,15 @@ def _find_registered_by(module: ModuleType, env_id: str, name: str) -> Gymnasium
             pass
     close = difflib.get_close_matches(env_id, dir(module), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    own = [
+    names = [
         key
         for key, value in vars(module).items()
         if callable(value)
         and getattr(value, "__module__", None) == module.__name__
         and not key.startswith("_")
     ]
-    more = f" and {len(own) - _LISTED} more" if len(own) > _LISTED else ""
-    listed = f"{', '.join(own[:_LISTED])}{more}" if own else "nothing that can be called"
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    listed = f"{', '.join(names[:_LISTED])}{more}" if names else "nothing that can be called"
     raise AttributeError(
         f"env: {name!r}: the module {module.__name__!r} has no {env_id!r}, and registers no "
         f"Gymnasium id of that name{hint}; {getattr(module, '__file__', 'it')} has {listed}"

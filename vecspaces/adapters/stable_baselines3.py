@@ -206,23 +206,23 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
 
     def _keep_masks(self, infos: dict[str, Any], rows: npt.NDArray[np.bool_] | None = None) -> None:
         """Store the action masks of all environments, or of some."""
-        values, given = infos.get("action_mask"), infos.get("_action_mask")
+        values, reported = infos.get("action_mask"), infos.get("_action_mask")
         if rows is None or self._masks is None:
-            self._masks = None if values is None or given is None else (values, given)
-        elif values is None or given is None:
+            self._masks = None if values is None or reported is None else (values, reported)
+        elif values is None or reported is None:
             self._masks[1][rows] = False
         else:
-            self._masks[0][rows], self._masks[1][rows] = values[rows], given[rows]
+            self._masks[0][rows], self._masks[1][rows] = values[rows], reported[rows]
 
     def _known_masks(self, indices: Indices) -> list[Any] | None:
         """Return copies of the last action masks; None where one is not known."""
         if self._masks is None:
             return None
-        values, given = self._masks
+        values, reported = self._masks
         if indices is None:
-            return list(values.copy()) if given.all() else None
+            return list(values.copy()) if reported.all() else None
         rows = self._rows(indices)
-        return list(values[rows]) if given[rows].all() else None
+        return list(values[rows]) if reported[rows].all() else None
 
     def close(self) -> None:
         """Close the environments and free their resources."""

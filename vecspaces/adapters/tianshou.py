@@ -136,9 +136,10 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
 
     def _get_spaces(self, name: str) -> list[Any]:
         """Return the spaces of all environments, as Gymnasium's."""
-        found = self.vector_env.call(get_attribute, name)
+        env_spaces = self.vector_env.call(get_attribute, name)
         return [
-            to_gymnasium(space) if isinstance(space, spaces.Space) else space for space in found
+            to_gymnasium(space) if isinstance(space, spaces.Space) else space
+            for space in env_spaces
         ]
 
     # ------------------------------------------------------------------ reset and step
@@ -185,11 +186,11 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         """Reset environments while others step, and keep the results of these for `step`."""
         seeds = None if seed is None else [seed] * len(rows)
         self.vector_env.send_reset(rows, seed=seeds, options=options)
-        found: dict[int, Row] = {}
-        while len(found) < len(rows):
+        received: dict[int, Row] = {}
+        while len(received) < len(rows):
             for number, row in self._recv(1, None).items():
-                (found if number in rows else self._arrived)[number] = row
-        items = [found[number] for number in rows]
+                (received if number in rows else self._arrived)[number] = row
+        items = [received[number] for number in rows]
         return _stack([item[0] for item in items]), _as_array([item[4] for item in items])
 
     def step(self, action: Any, id: RowIds = None) -> Row:
@@ -246,11 +247,11 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
                 if not self._arrived:  # wait for the first as the vector env does
                     self._arrived.update(self._recv(1, None))
                 self._arrived.update(self._recv(self.env_num, 0.0, at_least=0))
-        found = {number: self._arrived.pop(number) for number in list(self._arrived)[:count]}
-        self.waiting_id = [number for number in self.waiting_id if number not in found]
-        for number, row in found.items():
+        received = {number: self._arrived.pop(number) for number in list(self._arrived)[:count]}
+        self.waiting_id = [number for number in self.waiting_id if number not in received]
+        for number, row in received.items():
             row[4]["env_id"] = number
-        columns = list(zip(*found.values(), strict=True))
+        columns = list(zip(*received.values(), strict=True))
         return (_stack(columns[0]), *map(np.array, columns[1:4]), _as_array(columns[4]))
 
     def _recv(
@@ -304,12 +305,12 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
             A list with the seed for each environment.
         """
         seeds = spread_seeds(seed, self.env_num)
-        for space, one in zip(self._spaces["action_space"], seeds, strict=True):
-            space.seed(one)
+        for space, row_seed in zip(self._spaces["action_space"], seeds, strict=True):
+            space.seed(row_seed)
         self.vector_env.reset(seed=seeds)
         if self.is_async:
             self.vector_env.recv(self.env_num)
-        return [None if one is None else [one] for one in seeds]
+        return [None if row_seed is None else [row_seed] for row_seed in seeds]
 
     def get_env_attr(self, key: str, id: RowIds = None) -> list[Any]:
         """Return an attribute of some environments, found through their wrappers."""
@@ -342,6 +343,6 @@ def _stack(items: Sequence[Any]) -> Any:
 
 
 def _as_array(items: Sequence[Any]) -> npt.NDArray[Any]:
-    found = np.empty(len(items), dtype=object)
-    found[:] = items
-    return found
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array

@@ -27,30 +27,30 @@ def taken(
     """
     # An adapter has its vector env as an attribute. This is not `getattr`, because a wrapper around
     # an adapter would pass the attribute on, and the wrapper would be lost.
-    given = source
+    vector_env = source
     if not isinstance(source, vector.VectorEnv):
-        given = getattr(source, "__dict__", {}).get("vector_env")
-    made = not isinstance(given, vector.VectorEnv)
+        vector_env = getattr(source, "__dict__", {}).get("vector_env")
+    made = not isinstance(vector_env, vector.VectorEnv)
     if made:
-        given = _make(source, mode, backend, arguments)
+        vector_env = _make(source, mode, backend, arguments)
     elif arguments:
         names = ", ".join(arguments)
         raise TypeError(f"vector_env is made already: {names} can only go with factories")
     try:
-        if not hasattr(given, "call"):
+        if not hasattr(vector_env, "call"):
             raise TypeError(
-                f"vector_env: {given} does not reach its environments (it has no `call`): "
+                f"vector_env: {vector_env} does not reach its environments (it has no `call`): "
                 "put it into one that does, SyncVectorEnv([lambda: vector_env])"
             )
-        if not getattr(given, "copy", True):
+        if not getattr(vector_env, "copy", True):
             raise ValueError(
                 f"vector_env: expected copy=True, found copy=False: {library} keeps the "
                 "last observations, which the next step would write over"
             )
-        yield given, made
+        yield vector_env, made
     except BaseException:
         if made:
-            given.close(terminate=True)
+            vector_env.close(terminate=True)
         raise
 
 

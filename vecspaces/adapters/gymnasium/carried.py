@@ -59,7 +59,7 @@ class CarriedSpace(Space[Any]):
         """Draw a value; `mask` and `probability` are passed on unless they are None."""
         limits = {"mask": mask, "probability": probability}
         # Many spaces take no such arguments.
-        return self.space.sample(**{key: it for key, it in limits.items() if it is not None})
+        return self.space.sample(**{key: x for key, x in limits.items() if x is not None})
 
     def contains(self, x: Any) -> bool:
         """Whether `x` is a value of the carried space; never raises."""
@@ -83,10 +83,10 @@ class CarriedSpace(Space[Any]):
         """Whether `other` carries an equal space; without `==`, one with equal attributes."""
         if not isinstance(other, CarriedSpace):
             return False
-        one, another = self.space, other.space
-        if type(one) is type(another) and type(one).__eq__ is object.__eq__:
-            return one is another or is_twin(one, another)
-        return bool(one == another)
+        mine, its = self.space, other.space
+        if type(mine) is type(its) and type(mine).__eq__ is object.__eq__:
+            return mine is its or is_twin(mine, its)
+        return bool(mine == its)
 
 
 @is_space_dtype_shape_equiv.register(CarriedSpace)

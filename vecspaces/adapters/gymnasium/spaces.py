@@ -151,10 +151,10 @@ def _convert(space: Any, path: str, direction: _Direction, known: _Known) -> Any
     elif direction.lenient and isinstance(space, gymnasium.Space):
         converted = CarriedSpace(copy.deepcopy(space, known.copies))
     else:
-        found = type(space)
+        actual = type(space)
         raise CustomSpaceError(
             f"{path}: expected one of {', '.join(KINDS)}, found {space!r} of type "
-            f"{found.__module__}.{found.__qualname__}; use one of these, or derive the class "
+            f"{actual.__module__}.{actual.__qualname__}; use one of these, or derive the class "
             f"from {direction.base}"
         )
     known.spaces[id(space)] = converted

@@ -13,7 +13,6 @@ from vecspaces import vector
 from vecspaces.adapters.gymnasium.errors import call
 from vecspaces.adapters.gymnasium.spaces import to_gymnasium, translator
 from vecspaces.adapters.wrapping import name_type
-from vecspaces.spaces import Dict
 from vecspaces.vector.vector_env import StepResult
 
 Translator = Callable[[Any], Any]
@@ -65,9 +64,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self.metadata["autoreset_mode"] = self.autoreset_mode
         infos = vector_env.info_space
         self.info_space = None if infos is None else to_gymnasium(infos)
-        # Graphs are the only values that differ between the libraries.
-        if infos is not None and translator(infos) is not None:
-            vector_env = _TranslatedInfos(vector_env, infos)
+        # Graphs, which cannot be declared infos, are the only values that differ.
         translate = translator(vector_env.single_observation_space)
         self._envs = vector_env if translate is None else _Translated(vector_env, translate)
 
@@ -128,35 +125,6 @@ class _Translated(vector.VectorObservationWrapper[Any, Any, Any, Any]):
 
     def observations(self, observations: Any) -> Any:
         return self._translate(observations)
-
-
-class _TranslatedInfos(vector.VectorWrapper[Any, Any, Any, Any, Any]):
-    """A vector env whose declared infos contain Gymnasium's graphs."""
-
-    def __init__(self, env: vector.VectorEnv[Any, Any, Any], space: Dict[Any]) -> None:
-        super().__init__(env)
-        self._space = Dict({**space.spaces, "final_info": space})
-
-    def _after_reset(self, observations: Any, infos: dict[str, Any], mask: Any) -> Any:
-        _translate(infos, self._space)
-        return observations, infos
-
-    def _after_step(self, result: StepResult, env_ids: Any) -> StepResult:
-        _translate(result[4], self._space)
-        return result
-
-
-def _translate(infos: dict[str, Any], space: Dict[Any]) -> None:
-    """Convert the graphs under the keys of a space to Gymnasium's."""
-    for key, member in space.spaces.items():
-        translate = translator(member)
-        if translate is None or key not in infos:
-            continue
-        if isinstance(member, Dict):
-            _translate(infos[key], member)
-        else:
-            for place, value in enumerate(infos[key]):
-                infos[key][place] = translate(value)
 
 
 def as_gymnasium(vector_env: vector.VectorEnv[Any, Any, Any]) -> GymnasiumVectorEnv:
