@@ -28,9 +28,7 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
         return _scalar_writer(out)
     if not out.flags.c_contiguous or not out.size:
         return lambda values: False
-    joins = out.ndim == 2 and out.nbytes <= _JOINED_BYTES
-    write_arrays = _vector_writer(out) if joins else _array_writer(out)
-    length = out.shape[1]
+    write_arrays, length = _array_writer(out), out.shape[1]
     write_parts: Callable[[list[Any]], bool] | None = None  # large, and seldom needed
 
     def write(values: list[Any]) -> bool:
@@ -45,7 +43,8 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
         except RAISED:  # a value that cannot be iterated over
             return False
 
-    return write
+    joins = out.ndim == 2 and out.nbytes <= _JOINED_BYTES
+    return _vector_writer(out, write) if joins else write
 
 
 #: Numbers of these types can be stored as float64 without loss.
@@ -94,12 +93,13 @@ def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
 _get_dtype, _get_ndim = attrgetter("dtype"), attrgetter("ndim")
 
 
-def _vector_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
+def _vector_writer(
+    out: NDArray[Any], otherwise: Callable[[list[Any]], bool]
+) -> Callable[[list[Any]], bool]:
     n, dtype, length = len(out), out.dtype, out.shape[1]
     place = out.reshape(-1).view(np.uint8).data
     # A bool is stored like an integer of one byte.
     same = [dtype, np.dtype(bool)] if dtype.char in "bB" else [dtype]
-    cast_all = _array_writer(out)
 
     def write(values: list[Any]) -> bool:
         try:
@@ -114,7 +114,7 @@ def _vector_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
                 return True
         except RAISED:  # lists, strided arrays, a dtype that has no buffer, or foreign objects
             pass
-        return cast_all(values)
+        return otherwise(values)
 
     return write
 
