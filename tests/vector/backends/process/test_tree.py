@@ -99,7 +99,7 @@ def test_what_an_environment_starts_ends_with_its_worker(
     with make(method) as envs:
         envs.reset()
         before = [pid for pids in envs.get_attr("pids") for pid in pids]
-        with within(2.0):
+        with within(4.0):
             end(envs)
         assert_gone(before)
 
@@ -149,5 +149,5 @@ def test_what_an_environment_starts_ends_with_the_caller(
         pids = list(map(int, program.stdout.readline().split()))
     assert program.returncode == -signal.SIGKILL
     assert len(pids) == 10
-    with within(2.0):
+    with within(4.0):
         assert_gone(pids)
