@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from operator import attrgetter
+from types import CodeType
 from typing import Any, Generic, TypeVar
 
 import cloudpickle
@@ -63,8 +64,18 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     @property
     def dispatch_table(self) -> ChainMap[Any, Any]:
         """How values of a type are pickled."""
-        additions = ForkingPickler(io.BytesIO()).dispatch_table
-        return ChainMap(super().dispatch_table, additions)
+        additions, table = ForkingPickler(io.BytesIO()).dispatch_table, super().dispatch_table
+        return ChainMap({CodeType: partial(_reduce_code, table[CodeType])}, table, additions)
+
+
+def _reduce_code(reduce: Callable[[CodeType], tuple[Any, ...]], code: CodeType) -> tuple[Any, ...]:
+    """Keep the name of the file, which cloudpickle drops, for the stacks of environments."""
+    make, arguments = reduce(code)
+    return _make_code, (code.co_filename, make, arguments)
+
+
+def _make_code(file: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
+    return make(*arguments).replace(co_filename=file)
 
 
 def _dumps(value: Any) -> bytes:

@@ -34,6 +34,18 @@ def method(request: pytest.FixtureRequest) -> Any:
 # --- what can be given ------------------------------------------------------------------------
 
 
+def test_tracebacks_name_the_file_of_a_local_class(method: str) -> None:
+    class Raising(Ledger):
+        def step(self, action: Any) -> Any:
+            raise FloatingPointError
+
+    with AsyncVectorEnv([Raising], context=method) as envs:
+        envs.reset()
+        with pytest.raises(FloatingPointError) as caught:
+            envs.step([0])
+    assert f'File "{__file__}"' in str(caught.value.__cause__)
+
+
 def test_lambdas_closures_and_local_classes_cross(method: str) -> None:
     length = 5
 
