@@ -241,9 +241,11 @@ def _watch(caller: int, stacks: StackFile, tree: Tree) -> None:
 
 def _is_alive(pid: int) -> bool:
     """Whether the caller exists, without process descriptors."""
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():  # also if nobody has awaited it yet
+        return False
     if not system.FORK:  # `os.kill` would end it on Windows
-        parent = multiprocessing.parent_process()
-        return parent is None or parent.is_alive()
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
