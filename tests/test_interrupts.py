@@ -137,7 +137,7 @@ def test_an_interrupted_wait_gives_the_right_answer_or_needs_a_reset(
                 assert_identical(result, expected)
 
         assert_identical(envs.reset(seed=1), model.reset(seed=1))
-        while interrupts.count < rounds:
+        while interrupts.count < rounds or not answers:  # a busy machine may interrupt all of some
             envs.step_async(ACTIONS)
             compare(until_done(interrupts, envs.step_wait), model.step(ACTIONS))
             if interrupts.count % 5 == 0:
@@ -151,7 +151,6 @@ def test_an_interrupted_wait_gives_the_right_answer_or_needs_a_reset(
                     assert reward == expected[1][row]
                 if rows is None:
                     compare(None, None)
-    assert answers
 
 
 # ---------------------------------------------------------------------- calls
