@@ -571,6 +571,28 @@ async def test_an_idle_worker_that_dies_is_restarted(tmp_path: Path, method: Any
         assert (await first_step(pool)).tolist() == [2, 1, 1]
 
 
+@in_loop
+async def test_a_worker_that_dies_before_the_first_command_costs_one_conversation(
+    tmp_path: Path,
+) -> None:
+    faults: list[Any] = []
+    async with Pool(tools(tmp_path, 1)) as pool:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        (worker,) = [
+            child
+            for child in multiprocessing.active_children()
+            if child.name.startswith("vecspaces")
+        ]
+        worker.kill()
+        await until(lambda: not worker.is_alive())
+        for _ in range(3):  # turns of the loop
+            await asyncio.sleep(0)
+        with pytest.raises(WorkerDiedError):
+            await first_step(pool)
+        assert (await first_step(pool)).tolist() == [2, 1, 1]
+    assert not faults
+
+
 # ---------------------------------------------------------------------- time
 
 

@@ -228,12 +228,6 @@ class Pool:
             raise RuntimeError("a Pool is for one `async with`: make another one")
         self._loop = asyncio.get_running_loop()
         self.check()
-        turn = weakref.WeakMethod(self._turn)  # a pool that is dropped must be collected
-        try:
-            self._loop.add_reader(self._envs.fileno(), lambda: (alive := turn()) and alive())
-        except (io.UnsupportedOperation, NotImplementedError):  # some systems, and event loops
-            self._period = _POLL_SECONDS
-            self._look_later(-1)  # also when no row is awaited, for deaths
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -298,6 +292,8 @@ class Pool:
             self._send_action(row, *args)
         else:
             self._envs.send_call([row], *args, **kwargs)
+        if not self._counts:  # nothing can be received before the first command
+            self._watch()
         self._counts[command] += 1
         self._look_later(row)
 
@@ -314,14 +310,22 @@ class Pool:
                 f"must lie in {self.action_space}"
             ) from error
 
+    def _watch(self) -> None:
+        """Let the event loop call `_turn` when something can be received."""
+        turn = weakref.WeakMethod(self._turn)  # a pool that is dropped must be collected
+        try:
+            self._loop.add_reader(self._envs.fileno(), lambda: (alive := turn()) and alive())
+        except (io.UnsupportedOperation, NotImplementedError):  # some systems, and event loops
+            self._period = _POLL_SECONDS
+            self._look_later(-1)  # also when no row is awaited, for deaths
+
     def _look(self, row: int) -> None:
         """Look for late and slow rows, and again later."""
         self._look_later(row)
-        if self._counts:  # nothing can be received before the first command
-            self._turn()
+        self._turn()
 
     def _look_later(self, row: int) -> None:
-        look = weakref.WeakMethod(self._look)  # as in `__aenter__`
+        look = weakref.WeakMethod(self._look)  # as in `_watch`
         self._pending[row] = self._loop.call_later(
             self._period, lambda: (alive := look()) and alive(row)
         )
