@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import signal
+import threading
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -19,6 +21,7 @@ from vecspaces import make_vec, spaces
 from vecspaces.adapters.pettingzoo import as_env, as_vector_env
 from vecspaces.env import Env
 from vecspaces.errors import (
+    AlreadyPendingCallError,
     InvalidActionError,
     InvalidObservationError,
     InvalidRewardError,
@@ -440,3 +443,63 @@ def test_agents_that_a_reset_brings_back_are_validated_without_an_info_space() -
             InvalidActionError, match=r"index \(0,\), found 9 for environments 0 to 2"
         ):
             envs.step(invalid)
+
+
+class Waits(Crowd):
+    """Its call interrupts the main thread, and ends when it may."""
+
+    may_end = threading.Event()
+
+    def wait(self) -> str:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        assert self.may_end.wait(30)
+        return self.possible_agents[0]
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals to threads")
+def test_a_call_that_was_interrupted_has_its_rows() -> None:
+    Waits.may_end.clear()
+    with make_vec(Waits, 2, agents="rows", backend="thread", num_workers=1) as envs:
+        envs.reset(seed=1)
+        with pytest.raises(KeyboardInterrupt):
+            envs.call("wait", env_ids=[4, 3])
+        with pytest.raises(AlreadyPendingCallError):
+            envs.call("state", env_ids=[0])
+        Waits.may_end.set()
+        assert envs.call_wait() == ("blue_0", "blue_0")
+
+
+def test_a_reset_that_is_refused_leaves_the_pending_one_whole() -> None:
+    with make_vec(Crowd, 2, agents="rows", backend="thread") as envs:
+        envs.reset(seed=1)
+        while envs.step(envs.action_space.sample())[4]["alive"].all():
+            pass
+        envs.reset_async(seed=1)
+        with pytest.raises(AlreadyPendingCallError):
+            envs.reset(options={"reset_mask": np.arange(6) < 3})
+        _, infos = envs.reset_wait()
+        _, expected = envs.reset(seed=1)
+        np.testing.assert_equal(infos, expected)
+
+
+def test_set_attr_takes_one_value_per_row() -> None:
+    with make_vec(Crowd, 2, agents="rows", backend="sync") as envs:
+        for values, rows in (([1] * 2, 3), ([1] * 4, 3), ([1] * 7, 6)):
+            with pytest.raises(ValueError, match=f"expected {rows} values.* found {len(values)}"):
+                envs.set_attr("length", values, env_ids=range(rows))
+
+
+def test_different_numbers_of_agents_are_members_of_a_vector_env() -> None:
+    counts = (3, 1, 2)
+    with pytest.raises(RuntimeError, match=r"agents='rows' .*number of agents.* as_vector_env"):
+        make_vec([partial(Crowd, count) for count in counts], agents="rows", backend="sync")
+    with SyncVectorEnv([lambda n=n: as_vector_env(Crowd(n)) for n in counts]) as envs:
+        observations, infos = envs.reset(seed=5)
+        shown = []
+        for first, count in zip((0, 3, 4), counts, strict=True):
+            with as_vector_env(Crowd(count)) as alone:
+                seen, alive = alone.reset(seed=5 + first)
+                shown.append(seen)
+                rows = slice(first, first + count)
+                np.testing.assert_array_equal(infos["alive"][rows], alive["alive"])
+        np.testing.assert_array_equal(observations, np.concatenate(shown))

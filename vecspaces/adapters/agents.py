@@ -23,7 +23,7 @@ from vecspaces.adapters.parallel_env import (
     group_agents,
 )
 from vecspaces.checks import show_value
-from vecspaces.errors import InvalidActionError
+from vecspaces.errors import AlreadyPendingCallError, InvalidActionError
 from vecspaces.layout import Mismatch
 from vecspaces.layout.describe import described
 from vecspaces.layout.ports import fit_batch_of
@@ -61,8 +61,9 @@ def _of_rows(method: str, doc: str) -> Callable[..., tuple[Any, ...]]:
     """Make a method that calls the environments of rows, and returns one result per row."""
 
     def forward(self: AgentRows, *args: Any, env_ids: Any = None, **kwargs: Any) -> tuple[Any, ...]:
-        rows, envs = self._divide(env_ids)
-        return self._repeat(self._ask(method, *args, env_ids=envs, **kwargs), rows, envs)
+        called = rows, envs = self._divide(env_ids)
+        values = self._begin("_called", called, method, *args, env_ids=envs, **kwargs)
+        return self._repeat(values, rows, envs)
 
     forward.__doc__, forward.__name__ = doc, method
     return forward
@@ -176,6 +177,16 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         except Exception as error:
             raise renumbered(error, self._width) from error.__cause__
 
+    def _begin(self, name: str, value: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method that an interrupt leaves pending, after a note of what its wait needs."""
+        before = getattr(self, name)
+        setattr(self, name, value)
+        try:
+            return self._ask(method, *args, **kwargs)
+        except AlreadyPendingCallError:  # the wait is that of another call
+            setattr(self, name, before)
+            raise
+
     def _rows(self, envs: Any) -> Numbers:
         """Return the rows of some environments."""
         return (np.asarray(envs, np.intp)[:, None] * self._width + range(self._width)).ravel()
@@ -233,14 +244,14 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
             The batch of observations, and the infos, of which `alive` and declared ones have all
             rows, others those that were reset.
         """
-        options, self._begun = self._divide_options(options)
-        return self._read_reset(*self._ask("reset", seed=seed, options=options))
+        options, begun = self._divide_options(options)
+        result = self._begin("_begun", begun, "reset", seed=seed, options=options)
+        return self._read_reset(*result)
 
     def reset_async(self, seed: Any = None, options: Any = None) -> None:
         """Begin a `reset`; `reset_wait` ends it."""
         options, begun = self._divide_options(options)
-        self._ask("reset_async", seed=seed, options=options)
-        self._begun = begun
+        self._begin("_begun", begun, "reset_async", seed=seed, options=options)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """End a `reset` that `reset_async` began."""
@@ -477,9 +488,8 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
 
     def call_async(self, name: Any, *args: Any, env_ids: Any = None, **kwargs: Any) -> None:
         """Begin a `call`; `call_wait` ends it."""
-        rows, envs = self._divide(env_ids)
-        self._ask("call_async", name, *args, env_ids=envs, **kwargs)
-        self._called = rows, envs
+        called = _, envs = self._divide(env_ids)
+        self._begin("_called", called, "call_async", name, *args, env_ids=envs, **kwargs)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """End a `call` that `call_async` began."""
@@ -498,13 +508,14 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         """
         rows, envs = self._divide(env_ids, f"set_attr({name!r})", ValueError)
         if isinstance(values, (list, tuple)):
-            given = dict(zip(rows, values, strict=False))
+            count, given = len(values), dict(zip(rows, values, strict=False))
             values = [given.get(env * self._width) for env in envs]
             same = dict(zip(rows, self._repeat(values, rows, envs), strict=True))
-            if len(given) < len(rows) or not all(np.array_equal(given[r], same[r]) for r in rows):
+            if count != len(rows) or not all(np.array_equal(given[r], same[r]) for r in rows):
                 raise ValueError(
                     f"set_attr({name!r}): expected {len(rows)} values, one per row and the same "
-                    f"for {_ONE_ENV}, or one that is no list or tuple; found {show_value(given)}"
+                    f"for {_ONE_ENV}, or one that is no list or tuple; found {count}: "
+                    f"{show_value(given)}"
                 )
         self._ask("set_attr", name, values, env_ids=envs)
 

@@ -10,7 +10,7 @@ from vecspaces.adapters.agents import AgentRows
 from vecspaces.adapters.parallel_env import AgentDict, AgentError, AgentStack, group_agents
 from vecspaces.checks import check_count
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
-from vecspaces.vector.engine.batch_spaces import check_mode
+from vecspaces.vector.engine.batch_spaces import SpacesDifferError, check_mode
 from vecspaces.vector.exchange.info_space import check_info_space
 
 __all__ = ["AgentDict", "AgentError", "AgentRows", "as_env", "as_vector_env", "make_agents"]
@@ -122,7 +122,13 @@ def make_agents(
     info_space = check_info_space(given.pop("info_space", None))
     stacks = [partial(_adapt, env_fn, AgentStack, state, info_space) for env_fn in env_fns]
     inner = mode if isinstance(mode, str) else "different"
-    envs = kind(stacks, copy=False, observation_mode=inner, **given)
+    try:
+        envs = kind(stacks, copy=False, observation_mode=inner, **given)
+    except SpacesDifferError as error:
+        raise SpacesDifferError(
+            "agents='rows' needs environments with the same number of agents, and equal spaces "
+            f"(a vector env of as_vector_env takes different numbers): {error}"
+        ) from None
     try:
         return AgentRows(envs, **known)
     except BaseException:

@@ -16,6 +16,10 @@ from vecspaces.vector.utils import batch_differing_spaces, batch_space
 ObservationMode: TypeAlias = Literal["same", "different"] | tuple[Space[Any], Space[Any]]
 
 
+class SpacesDifferError(RuntimeError):
+    """Environments of one batch have different spaces."""
+
+
 def check_mode(observation_mode: Any) -> None:
     """Check an `observation_mode` before anything is built."""
     if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
@@ -49,7 +53,7 @@ def agree(
         if space is accepted:
             continue
         if not is_same(space, single_action):
-            raise RuntimeError(
+            raise SpacesDifferError(
                 Message(
                     "{:envs} has action space {}, {:envs} has {}: the actions of a batch need one "
                     "space; the first difference: {}",
@@ -128,7 +132,7 @@ def _check_observations(
                 else f"up to its bounds (observation_mode={observation_mode!r}): shapes and "
                 "dtypes must be equal"
             )
-            raise RuntimeError(
+            raise SpacesDifferError(
                 Message(
                     "{:envs} has observation space {}, expected {} {}; the first difference: {}",
                     [row],
