@@ -451,6 +451,7 @@ class Waits(Crowd):
     may_end = threading.Event()
 
     def wait(self) -> str:
+        self.may_end.wait(0.1)  # a signal just before the main thread waits is handled much later
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         assert self.may_end.wait(30)
         return self.possible_agents[0]
