@@ -6,6 +6,7 @@ import pickle
 import re
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -269,6 +270,24 @@ def test_load_state_keeps_functions_and_restores_closures() -> None:
         assert envs.envs[1].value() == 2
 
 
+def test_load_state_restores_regions_and_functions_that_have_a_name() -> None:
+    values = spaces.Box(0, 1), spaces.Box(0, 2), textwrap.dedent, textwrap.indent
+    with SyncVectorEnv([partial(Holder, value) for value in values]) as envs:
+        envs.reset(seed=0)
+        state = envs.save_state()
+        envs.set_attr("value", None)
+        envs.load_state(state)
+        assert envs.get_attr("value") == values
+
+
+def test_load_state_names_an_attribute_that_the_environment_has_not_set() -> None:
+    with SyncVectorEnv([Ledger]) as envs, SyncVectorEnv([Ledger]) as others:
+        envs.reset(seed=0)
+        envs.envs[0].late = lambda: 5
+        with pytest.raises(ValueError, match=r"^environment 0: Ledger\.late of the state stays"):
+            others.load_state(envs.save_state())
+
+
 DIFFERENT: dict[str, Any] = {
     "mode": (Ledger, 2, {"autoreset_mode": "SAME_STEP"}, "autoreset_mode: expected"),
     "number": (Ledger, 3, {}, "the state of 3 environments, or of 1, found that of 2"),
@@ -491,7 +510,7 @@ def test_load_state_finds_classes_of_the_main_module_and_keeps_spaces(tmp_path: 
         "class Cells(Env):\n"
         "    observation_space = action_space = spaces.Discrete(9)\n"
         "    def __init__(self):\n"
-        "        self.large = spaces.Box(0, 1, (1000, 1000))\n"
+        "        self.large_space = spaces.Box(0, 1, (1000, 1000))\n"
         "    def reset(self, *, seed=None, options=None):\n"
         "        self.cell = Cell()\n"
         "        return 0, {}\n"

@@ -159,18 +159,22 @@ def _kept(levels: Sequence[Any]) -> dict[int, Place]:
     kept = {id(level): (number, "") for number, level in enumerate(levels)}
     for number, level in enumerate(levels):
         for name, value in _vars(level).items():
-            if _stays(value):
+            if _stays(name, value):
                 kept.setdefault(id(value), (number, name))
     return kept
 
 
-def _stays(value: Any) -> bool:
-    """Whether an object is not part of a state: code, or an object of the process."""
-    if isinstance(value, FunctionType):
-        return value.__closure__ is None
+def _stays(name: str, value: Any) -> bool:
+    """Whether an attribute is not part of a state: code, or an object of the process."""
+    if isinstance(value, FunctionType):  # one that has a name is saved by it
+        home = sys.modules.get(value.__module__)
+        has_name = (
+            value.__module__ not in _MAIN and vars(home or value).get(value.__name__) is value
+        )
+        return value.__closure__ is None and not has_name
     module = type(value).__module__
-    if module.startswith(_SPACES):
-        return _is_unused(value)
+    if module.startswith(_SPACES):  # another one may be a region that steps change
+        return name.endswith(("_space", "_spaces")) and _is_unused(value)
     if module.startswith("pygame"):  # a rectangle is part of a state, a window is not
         try:
             pickle.dumps(value)
@@ -239,6 +243,10 @@ class _Unpickler(pickle.Unpickler):
         if number < 0:
             return _find_class(self._levels, name)
         level = self._levels[number]
+        if name and name not in vars(level):
+            text = f"{type(level).__name__}.{name} of the state stays that of the environment, "
+            text += f"which has none yet: set it in the constructor, or {_ADVICE}"
+            raise InvalidResult(ValueError, "", text)
         return vars(level)[name] if name else level
 
 
