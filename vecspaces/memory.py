@@ -142,7 +142,7 @@ class Arena:
             raise TypeError(
                 "an arena cannot be pickled: a shared one is passed to a process at its start"
             )
-        if isinstance(self._handle, int):
+        if system.DESCRIPTORS and isinstance(self._handle, int):
             return _attach_sent, (reduction.DupFd(self._handle), self._nbytes)
         return Arena.attach, (self._handle, self._nbytes)
 
