@@ -29,7 +29,7 @@ STUBBORN = "trap '' TERM; echo ready; exec sleep 1000"
 
 
 class Host(Ledger):
-    """A ledger with processes: a program, one in a session, a stubborn one, and a fork of itself.
+    """A ledger with processes: a program, one in a session, a stubborn one, and a stopped fork.
 
     Args:
         number: Which environment it is.
@@ -49,7 +49,9 @@ class Host(Ledger):
         assert programs[2].stdout is not None and programs[2].stdout.readline() == b"ready\n"
         fork = os.fork()
         if fork == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
             threading.Event().wait()
+        os.waitpid(fork, os.WUNTRACED)
         self.pids = [*(program.pid for program in programs), fork]
 
     def get_pids(self) -> list[int]:

@@ -91,10 +91,13 @@ def _forget_caller() -> None:
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
-    # Not SIG_IGN, which programs would inherit.
-    signal.signal(signal.SIGINT, lambda *_: None)
+    # SIGHUP comes at the caller's death if a program of this group is stopped; this process must
+    # then end the others. Not SIG_IGN, which programs would inherit.
+    for number in (signal.SIGINT, *([signal.SIGHUP] if system.SIGMASK else [])):
+        signal.signal(number, lambda *_: None)
     if system.SIGMASK:
         signal.siginterrupt(signal.SIGINT, False)
+        signal.siginterrupt(signal.SIGHUP, False)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         # Who reads from the terminal in the background gets an error, instead of being stopped.
         signal.signal(signal.SIGTTIN, signal.SIG_IGN)
