@@ -91,11 +91,12 @@ def _forget_caller() -> None:
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
-    # SIGHUP comes at the caller's death if a program of this group is stopped; this process must
-    # then end the others. Not SIG_IGN, which programs would inherit.
-    for number in (signal.SIGINT, *([signal.SIGHUP] if system.SIGMASK else [])):
-        signal.signal(number, lambda *_: None)
+    # Not SIG_IGN, which programs would inherit.
+    signal.signal(signal.SIGINT, lambda *_: None)
     if system.SIGMASK:
+        # It comes at the caller's death if a program of this group is stopped; this process must
+        # then end the others.
+        signal.signal(signal.SIGHUP, lambda *_: None)
         signal.siginterrupt(signal.SIGINT, False)
         signal.siginterrupt(signal.SIGHUP, False)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
