@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.vector.bounds import assert_gone, kill, within
 from vecspaces.aio import Pool
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.backends.process import processes, tree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds processes by /proc")
 
@@ -153,3 +155,18 @@ def test_what_an_environment_starts_ends_with_the_caller(
     assert len(pids) == 10
     with within(4.0):
         assert_gone(pids)
+
+
+def test_end_trees_is_done_before_a_signal_handler_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Any] = []
+
+    def find(trees: Any) -> set[int]:
+        signal.raise_signal(signal.SIGINT)
+        looks.append(trees)
+        return set()
+
+    monkeypatch.setattr(tree, "_find", find)
+    worker: Any = SimpleNamespace(tree=tree.Tree("token", 0), exitcode=lambda: 0)
+    with pytest.raises(KeyboardInterrupt):
+        processes.end_trees([worker])
+    assert len(looks) == 1 and worker.tree is None

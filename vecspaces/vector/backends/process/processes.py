@@ -186,13 +186,14 @@ def end_all(workers: list[WorkerProcess], timeout: float) -> None:
 
 def end_trees(workers: Iterable[WorkerProcess]) -> None:
     """End what workers that have ended leave; called before their numbers can be reused."""
-    left = [worker for worker in workers if worker.tree is not None]
-    if not system.PROC:
+    with uninterrupted():  # files of /proc are opened
+        left = [worker for worker in workers if worker.tree is not None]
+        if not system.PROC:
+            for worker in left:
+                worker.exitcode()  # until it is received, a worker is a member of its group
+        fell([worker.tree for worker in left if worker.tree])
         for worker in left:
-            worker.exitcode()  # until it is received, a worker is a member of its group
-    fell([worker.tree for worker in left if worker.tree])
-    for worker in left:
-        worker.tree = None
+            worker.tree = None
 
 
 def _await_all(workers: list[WorkerProcess], seconds: float) -> None:
