@@ -6,12 +6,13 @@ import inspect
 import io
 import pickle
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from traceback import walk_tb
-from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from typing import Any, ClassVar
 
 import cloudpickle
 
@@ -73,8 +74,25 @@ class _PlainPickler(pickle.Pickler):
 _NAMED = (type, FunctionType, BuiltinFunctionType)
 
 
-class NamePickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """cloudpickle's pickler, except for functions and classes that `by_name` accepts."""
+def _reduce_code(code: CodeType) -> tuple[Any, ...]:
+    make, arguments = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return _make_code, (code.co_filename, make, arguments)
+
+
+def _make_code(file: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
+    return make(*arguments).replace(co_filename=file)
+
+
+class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """cloudpickle's pickler; code keeps the name of its file, which stacks of workers show."""
+
+    dispatch_table: ClassVar[Any] = ChainMap(
+        {CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table
+    )
+
+
+class NamePickler(ValuePickler):
+    """Pickles by value, except for functions and classes that `by_name` accepts."""
 
     def __init__(self, file: io.BytesIO, by_name: Callable[[Any], bool], **options: Any) -> None:
         super().__init__(file, **options)
@@ -104,7 +122,7 @@ def loads(data: bytes) -> Any:
             raise
         name = type(next(iter(owners[-1].values()))).__qualname__
         raise RecursionError(
-            f"{name}.__getattr__ calls itself for ever: while an object is unpickled, it has no "
+            f"{name}.__getattr__ calls itself without end: while an object is unpickled, it has no "
             "attributes yet; raise AttributeError for names that begin with an underscore"
         ) from None
 

@@ -15,15 +15,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from operator import attrgetter
-from types import CodeType
 from typing import Any, Generic, TypeVar
 
-import cloudpickle
 import numpy as np
 
 from vecspaces.cores import count_usable_cores
 from vecspaces.interop import pack_registrations, unpack_registrations
-from vecspaces.pickling import loads, unpicklable
+from vecspaces.pickling import ValuePickler, loads, unpicklable
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.exchange.failures import Failure
@@ -58,24 +56,14 @@ class Late(Generic[T]):
             raise unpicklable(self._value, self._name, _dumps, error, advice) from error
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """cloudpickle's pickler, with what multiprocessing adds to its own one."""
+class _Pickler(ValuePickler):
+    """Pickles by value, with what multiprocessing adds to its own pickler."""
 
     @property
     def dispatch_table(self) -> ChainMap[Any, Any]:
         """How values of a type are pickled."""
-        additions, table = ForkingPickler(io.BytesIO()).dispatch_table, super().dispatch_table
-        return ChainMap({CodeType: partial(_reduce_code, table[CodeType])}, table, additions)
-
-
-def _reduce_code(reduce: Callable[[CodeType], tuple[Any, ...]], code: CodeType) -> tuple[Any, ...]:
-    """Keep the name of the file, which cloudpickle drops, for the stacks of environments."""
-    make, arguments = reduce(code)
-    return _make_code, (code.co_filename, make, arguments)
-
-
-def _make_code(file: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
-    return make(*arguments).replace(co_filename=file)
+        additions = ForkingPickler(io.BytesIO()).dispatch_table
+        return ChainMap(super().dispatch_table, additions)
 
 
 def _dumps(value: Any) -> bytes:

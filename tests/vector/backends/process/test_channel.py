@@ -101,7 +101,7 @@ def return_endless(env: Any) -> Endless:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_object_that_recurses_while_it_is_unpickled_is_named(method: str) -> None:
-    said = r"^Endless.__getattr__ calls itself for ever: .* begin with an underscore$"
+    said = r"^Endless.__getattr__ calls itself without end: .* begin with an underscore$"
     if method != "fork":
         with pytest.raises(RecursionError, match=said) as caught:
             AsyncVectorEnv([partial(Ledger, Endless(None))], context=method)

@@ -34,7 +34,7 @@ def method(request: pytest.FixtureRequest) -> Any:
 # --- what can be given ------------------------------------------------------------------------
 
 
-def test_tracebacks_name_the_file_of_a_local_class(method: str) -> None:
+def test_tracebacks_name_the_file_of_local_classes_and_functions(method: str) -> None:
     class Raising(Ledger):
         def step(self, action: Any) -> Any:
             raise FloatingPointError
@@ -43,6 +43,13 @@ def test_tracebacks_name_the_file_of_a_local_class(method: str) -> None:
         envs.reset()
         with pytest.raises(FloatingPointError) as caught:
             envs.step([0])
+    assert f'File "{__file__}"' in str(caught.value.__cause__)
+
+    def fail(env: Any) -> None:
+        raise LookupError
+
+    with AsyncVectorEnv([Ledger], context=method) as envs, pytest.raises(LookupError) as caught:
+        envs.call(fail)
     assert f'File "{__file__}"' in str(caught.value.__cause__)
 
 
