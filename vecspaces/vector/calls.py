@@ -10,6 +10,7 @@ import numpy as np
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.engine.arguments import check_env_ids
 from vecspaces.vector.engine.engine import Engine
+from vecspaces.vector.engine.replies import results_of
 from vecspaces.vector.engine.rows import LOST
 from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.messages import Call, CallRows, Op, SetAttr
@@ -211,11 +212,11 @@ class Calls:
 
     def _read_results(self, ticket: Ticket) -> Results:
         """Return the results of a call; store the counters of workers that share no memory."""
-        op, by_row = ticket.op, dict[int, Any]()
-        for worker, payload in ticket.results.items():
-            if op is Op.CALL:
-                by_row.update(payload)
-            elif op is Op.STATS and payload is not None:
-                backend = self._backend
-                backend.buffers.load_counters(worker, backend.slices[worker], payload)
-        return tuple(by_row[row] for row in self._called) if op is Op.CALL else ()
+        if ticket.op is Op.CALL:
+            by_row = results_of(ticket)
+            return tuple(by_row[row] for row in self._called)
+        backend = self._backend
+        for worker, counters in ticket.results.items() if ticket.op is Op.STATS else ():
+            if counters is not None:
+                backend.buffers.load_counters(worker, backend.slices[worker], counters)
+        return ()

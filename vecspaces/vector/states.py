@@ -20,6 +20,7 @@ from vecspaces.spaces.equivalence import difference
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.engine.arguments import ResetPlan, check_env_ids
 from vecspaces.vector.engine.engine import Engine
+from vecspaces.vector.engine.replies import results_of
 from vecspaces.vector.engine.rows import ENDED
 from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.buffers import Buffers
@@ -159,7 +160,7 @@ class States:
         workers = engine.supervisor.of_rows(rows).items()
         payloads = {worker: SaveRows(chosen) for worker, chosen in workers}
         engine.issue_call("save_state", Op.SAVE_STATE, payloads)
-        saved = engine.finish("call", "save_state", None, _merge)
+        saved = engine.finish("call", "save_state", None, results_of)
         return VectorState(
             self.single_observation_space,
             self.single_action_space,
@@ -214,7 +215,7 @@ class States:
         parts = engine.supervisor.of_rows(rows).items()
         checks = {worker: CheckRows({row: states[row] for row in part}) for worker, part in parts}
         engine.issue_call("load_state", Op.CHECK_STATE, checks)
-        engine.finish("call", "load_state", None, _merge)
+        engine.finish("call", "load_state", None, results_of)
         plan = ResetPlan(
             np.array(rows, np.intp),
             [saved[row].seed if row in saved else None for row in everyone],
@@ -257,8 +258,3 @@ class States:
         if self._buffers.infos:
             self._buffers.infos[ticket.slot].gather(infos, rows)
         return self._buffers.observations[ticket.slot].read(copy=True, at=rows), infos
-
-
-def _merge(ticket: Ticket) -> dict[int, Any]:
-    """Return the results of all workers by row."""
-    return {row: value for part in ticket.results.values() for row, value in part.items()}

@@ -276,6 +276,11 @@ class Replies:
         return self.supervisor.busy_rows(workers, awaited)
 
 
+def results_of(ticket: Ticket) -> dict[int, Any]:
+    """Return the results in the replies to a call, by row."""
+    return {row: value for part in ticket.results.values() for row, value in part.items()}
+
+
 def parts_of(ticket: Ticket) -> list[Part]:
     """Return the infos in the replies to a reset or step, in the order of the workers."""
     results = ticket.results
