@@ -434,9 +434,9 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         found = self._ask("recv", timeout=timeout, return_errors=return_errors, **envs)
         rows = self._rows(found.env_ids)
         transition = Transition(*self._read(found[:5], found.env_ids), rows.astype(np.int64))
-        nobody: list[dict[str, Any]] = [{}] * self._width
+        no_infos: list[dict[str, Any]] = [{}] * self._width
         transition.row_infos = [
-            info for each in found.row_infos for info in each.get("agents", nobody)
+            info for env_info in found.row_infos for info in env_info.get("agents", no_infos)
         ]
         transition.begins = np.repeat(found.begins, self._width)
         transition.results = self._by_rows(found.results)

@@ -246,7 +246,7 @@ def _watch(caller: int, stacks: StackFile, tree: Tree) -> None:
 def _is_alive(pid: int) -> bool:
     """Whether the caller exists, without process descriptors."""
     parent = multiprocessing.parent_process()
-    if parent is not None and not parent.is_alive():  # also if nobody has awaited it yet
+    if parent is not None and not parent.is_alive():  # also before the first wait for it
         return False
     if not system.FORK:  # `os.kill` would end it on Windows
         return True
