@@ -122,6 +122,13 @@ class BareLoops:
 
     def speed_in_step(self, seconds: float) -> float:
         """Let all wait for each other after each step, by one byte each way; return the same."""
+        steps, step = self.begin_steps()
+        speed = repeat(step, seconds)
+        self.end_steps()
+        return steps * speed
+
+    def begin_steps(self) -> tuple[int, Callable[[int], None]]:
+        """Return how many environment steps a step of all makes, and what makes it."""
         for end in self._ends:
             end.send(_IN_STEP)
         steps = sum(end.recv() for end in self._ends)
@@ -133,10 +140,12 @@ class BareLoops:
             for descriptor in descriptors:
                 os.read(descriptor, 1)
 
-        speed = repeat(step, seconds)
-        for descriptor in descriptors:
-            os.write(descriptor, b"e")
-        return steps * speed
+        return steps, step
+
+    def end_steps(self) -> None:
+        """Let the processes wait for other commands than steps."""
+        for end in self._ends:
+            os.write(end.fileno(), b"e")
 
     def close(self) -> None:
         """End the processes."""

@@ -1,4 +1,4 @@
-"""What is compared: vector envs of vecspaces and Gymnasium, and the upper bound.
+"""What is compared: vector envs of vecspaces and Gymnasium, and the upper bounds.
 
 The drivers of other libraries are in `benchmarks.peers`.
 """
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.common import BareLoops
 from vecspaces.env import Env
 from vecspaces.interop import native_space
 from vecspaces.make import make_vec
@@ -168,6 +169,29 @@ def _open_loops(make: Callable[[], Any], num_envs: int, num_workers: int) -> Run
     return Runner(run, envs.close)
 
 
+def open_share(make: Callable[[], Any], count: int) -> tuple[Callable[[int], None], int]:
+    """Open a share of `BareLoops`: environments of one process, which a plain loop steps."""
+    share = _Share(make, count)
+    return lambda _: share.run(1), count
+
+
+def _open_loops_in_step(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
+    """Open the bound of `step`: the same loops, which wait for each other after each step."""
+    loops = BareLoops(partial(open_share, make), num_envs, num_workers)
+    steps, step = loops.begin_steps()
+
+    def run(batches: int) -> int:
+        for number in range(batches):
+            step(number)
+        return batches * steps
+
+    def close() -> None:
+        loops.end_steps()
+        loops.close()
+
+    return Runner(run, close)
+
+
 def step_all(envs: Sequence[Any], actions: Sequence[Any], ended: list[bool]) -> None:
     """Step or reset each environment once, as NEXT_STEP autoreset does."""
     for number, env in enumerate(envs):
@@ -198,4 +222,6 @@ GYMNASIUM = [
     ),
 ]
 LIMIT = Contender("the limit", _open_loops)
+#: The limit of `step`; each process has the same number of environments.
+LIMIT_IN_STEP = Contender("the limit in step", _open_loops_in_step)
 CONTENDERS = (*OURS, *GYMNASIUM, LIMIT)

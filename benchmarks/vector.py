@@ -279,9 +279,10 @@ def describe_run(report: Comparison, machine: dict[str, Any]) -> str:
     """The machine and the settings of the run."""
     libraries = machine["libraries"]
     system = machine["system"].partition("-")[0]
+    workers = max(entry.num_workers for entry in report.measurements if entry.backend == OURS)
     return (
         f"Medians of {report.rounds} interleaved timings of {report.seconds:g} s, "
-        f"{WORKERS} workers, on {machine['usable_cores']} cores of a virtual machine "
+        f"{workers} workers, on {machine['usable_cores']} cores of a virtual machine "
         f"({machine['processor']}), {system}, Python {machine['python']}, "
         f"NumPy {libraries['numpy']}, Gymnasium {libraries['gymnasium']}.\n"
     )
