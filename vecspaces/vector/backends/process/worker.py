@@ -250,6 +250,10 @@ def _is_alive(pid: int) -> bool:
         return False
     if not system.FORK:  # `os.kill` would end it on Windows
         return True
+    process: Any = multiprocessing.current_process()
+    if process._start_method != "forkserver":
+        # A signal reaches a process that has ended until its parent waits for it.
+        return os.getppid() == pid
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
