@@ -84,15 +84,14 @@ class CallsContract(Part):
 
     # ------------------------------------------------------------------ stats
 
-    def test_stats_count_steps_and_resets_of_each_environment(self) -> None:
+    def test_stats_count_the_steps_of_each_environment(self) -> None:
         env_fns = [partial(Ledger, number, length=3 + number) for number in range(3)]
         with self.begun(env_fns, stats=True) as envs:
             for _ in range(12):
                 envs.step([0, 0, 0])
             stats = envs.stats()
-            assert stats.resets.tolist() == [3, 2, 2]
-            assert stats.steps.tolist() == [9, 10, 10]
-            for times in (stats.step_mean, stats.step_max, stats.reset_mean):
+            assert stats.steps.tolist() == [12, 12, 12]
+            for times in (stats.step_mean, stats.step_max):
                 assert times.shape == (3,) and (times > 0).all()
             shares = (stats.caller_outside, stats.caller_computing, stats.caller_waiting)
             assert min(shares) > 0 and sum(shares) == pytest.approx(1)

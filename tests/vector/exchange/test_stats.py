@@ -47,14 +47,13 @@ def summarised(environments: Any, worker: Any) -> Stats:
 class Counted:
     """Timings, whose counters are read as statistics."""
 
-    def __init__(self, count: int, mode: bool = True) -> None:
+    def __init__(self, count: int) -> None:
         self.environments = np.zeros((count, *ENV_SHAPE), np.int64)
         self.worker = np.zeros((1, *WORKER_SHAPE), np.int64)
-        self.timings = self.of(range(count), resets_are_steps=mode)
+        self.timings = self.of(range(count))
 
     def of(self, rows: range, **options: bool) -> Timings:
         """Timings of some rows."""
-        options = {"resets_are_steps": True, **options}
         return Timings(self.environments, self.worker[0], rows, **options)
 
     def stats(self) -> Stats:
@@ -62,13 +61,11 @@ class Counted:
         return summarised(self.environments, self.worker)
 
 
-def run(counted: Counted, clock: Clock, took: dict[int, int], resets: Any = ()) -> None:
+def run(counted: Counted, clock: Clock, took: dict[int, int]) -> None:
     """Time one pass over rows, each of which takes as many nanoseconds."""
     note = counted.timings.start()
-    for row, nanoseconds in took.items():
+    for nanoseconds in took.values():
         clock.now += nanoseconds
-        if row in resets:
-            counted.timings.reset(row, nanoseconds)
         note(clock.now)
     counted.timings.finish(None if len(took) == len(counted.environments) else list(took))
 
@@ -84,35 +81,17 @@ def test_means_longest_steps_and_what_lies_between_passes(clock: Clock) -> None:
     mean = (50e-3 + 5999 * 2e-3) / 6000
     assert stats.step_mean == pytest.approx([1e-3, mean])
     assert stats.step_max == pytest.approx([1e-3, 50e-3])
-    assert stats.resets.tolist() == [0, 0] and stats.reset_mean.tolist() == [0.0, 0.0]
     busy = 3000 * 1e-3 + 6000 * mean
     assert stats.busy_seconds == pytest.approx([busy])
     assert stats.worker_busy == pytest.approx([busy / (busy + 3000 * 7e-3)])
 
 
-@pytest.mark.parametrize(("resets_are_steps", "steps"), [(True, 3), (False, 4)])
-def test_an_autoreset_is_counted_apart(clock: Clock, resets_are_steps: bool, steps: int) -> None:
-    counted = Counted(2, mode=resets_are_steps)
-    for number in range(4):
-        run(counted, clock, {0: 3_000_000, 1: 1_000_000}, resets={1} if number == 2 else ())
-    stats = counted.stats()
-    assert (stats.steps.tolist(), stats.resets.tolist()) == ([4, steps], [0, 1])
-    assert stats.reset_mean == pytest.approx([0, 1e-3])
-    assert stats.step_mean == pytest.approx([3e-3, 3e-3 / steps])
-
-
-@pytest.mark.parametrize("is_abandoned", [True, False])
-def test_a_pass_that_failed_counts_for_nothing(clock: Clock, is_abandoned: bool) -> None:
+def test_a_pass_that_failed_counts_for_nothing(clock: Clock) -> None:
     counted = Counted(2)
     run(counted, clock, {0: 1000, 1: 1000})
-    note = counted.timings.start()
-    counted.timings.reset(0, 500)
-    note(clock.now)
-    if is_abandoned:  # otherwise an interrupt ended the pass
-        counted.timings.abandon()
+    counted.timings.start()(clock.now)
     run(counted, clock, {0: 1000, 1: 1000})
-    stats = counted.stats()
-    assert (stats.steps.tolist(), stats.resets.tolist()) == ([2, 2], [0, 0])
+    assert counted.stats().steps.tolist() == [2, 2]
 
 
 def test_the_rows_of_a_vector_env_share_its_time(clock: Clock) -> None:
@@ -132,22 +111,6 @@ def test_the_rows_of_a_vector_env_share_its_time(clock: Clock) -> None:
     assert counted.worker[0].tolist() == [7_000_000, 10_000_000]
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
-def test_each_mode_counts_its_steps(mode: str) -> None:
-    env_fns = [partial(Ledger, 0, length=3), partial(Ledger, 1, length=99)]
-    with SyncVectorEnv(env_fns, stats=True, autoreset_mode=mode) as envs:
-        for _ in range(2):
-            assert envs.stats().steps.tolist() == [0, 0]
-            envs.reset(seed=0)
-        for _ in range(8):
-            _, _, terminations, _, _ = envs.step([0, 0])
-            if mode == "Disabled" and terminations.any():
-                envs.reset(options={"reset_mask": terminations})
-        stats = envs.stats()
-    expected = {"NextStep": ([6, 8], [2, 0]), "SameStep": ([8, 8], [2, 0])}
-    assert (stats.steps.tolist(), stats.resets.tolist()) == expected.get(mode, ([8, 8], [0, 0]))
-
-
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_streams_are_timed_too(shared_memory: bool) -> None:
     arguments = {"num_workers": 2, "batch_size": 2, "shared_memory": shared_memory}
@@ -162,7 +125,7 @@ def test_streams_are_timed_too(shared_memory: bool) -> None:
             while True:
                 envs.recv()
         stats = envs.stats()
-        assert (stats.steps + stats.resets).tolist() == taken.tolist()
+        assert stats.steps.tolist() == taken.tolist()
 
 
 def test_a_failed_step_counts_for_nothing_and_the_next_ones_do() -> None:
@@ -300,7 +263,7 @@ def test_a_call_that_is_refused_leaves_the_program_outside(clock: Clock) -> None
 def test_the_bottleneck_is_one_sentence() -> None:
     def sentence(*caller: float, busy: float = 0.0) -> str:
         counters = np.zeros((1, *ENV_SHAPE), np.int64)
-        counters[0, 0, 0] = 1
+        counters[0, 0] = 1
         worker = np.array([[busy * 1e9, 1e9]])
         stats = summarised(counters, worker.astype(np.int64))
         given = dict(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +12,9 @@ import numpy.typing as npt
 RowIndices = npt.NDArray[np.intp] | Sequence[int]
 Times = npt.NDArray[np.int64]
 
-_STEPS, _RESETS = 0, 1
 _COUNT, _TOTAL, _LONGEST = 0, 1, 2
-#: Numbers per environment, for its steps and then for its resets: their count, the sum of their
-#: nanoseconds, and the longest.
-ENV_SHAPE = (2, 3)
+#: Numbers per environment: the count of its steps, the sum of their nanoseconds, and the longest.
+ENV_SHAPE = (3,)
 #: Numbers per worker: nanoseconds in which its environments stepped, and nanoseconds since its
 #: first command.
 WORKER_SHAPE = (2,)
@@ -29,9 +26,8 @@ class Timings:
     """Gathers clock readings, and counts many of them at once.
 
     `environments` (of shape `(num_envs, *ENV_SHAPE)`) and `worker` are shared with the caller.
-    `resets_are_steps`: whether the step that resets does nothing else (NEXT_STEP). `together`:
-    whether the rows are one vector env, which is timed as a whole. `is_first`: whether the time
-    since the first command is counted, which groups of one process share.
+    `together`: whether the rows are one vector env, which is timed as a whole. `is_first`: whether
+    the time since the first command is counted, which groups of one process share.
     """
 
     def __init__(
@@ -40,97 +36,58 @@ class Timings:
         worker: Times,
         rows: range,
         *,
-        resets_are_steps: bool,
         together: bool = False,
         is_first: bool = True,
     ) -> None:
         self._counters, self._worker = environments, worker if is_first else worker[:1]
-        self._resets_are_steps = resets_are_steps
         self._others = rows[1:] if together else rows[:0]
         self._timed = np.array(rows[:1] if together else rows)
         self._began: int | None = None
-        # Clock readings: one at the beginning of a pass, and one after each of its environments.
+        # Clock readings of the pass: at its beginning, and after each of its environments.
         self._stamps: list[int] = []
-        self._passes: list[RowIndices] = []
-        # Row, nanoseconds, and position of the step among those of all passes.
-        self._resets: list[tuple[int, int, int]] = []
-        self._before = 0, 0  # the lengths of stamps and resets before the pass
-        self._is_open = False
+        self._passes: list[tuple[RowIndices, list[int]]] = []
+        self._readings = 0
 
     def start(self) -> Callable[[int], None]:
-        """Begin a pass; return the function to call with the time after each environment."""
-        if self._is_open:  # an interrupt ended the last pass
-            self.abandon()
-        self._before = len(self._stamps), len(self._resets)
-        self._is_open = True
+        """Begin a pass; return the function to call with the time after each environment.
+
+        A pass that failed, or was interrupted, is dropped.
+        """
         now = perf_counter_ns()
         if self._began is None:
             self._began = now
-        self._stamps.append(now)
+        self._stamps = [now]
         return self._stamps.append
-
-    def reset(self, row: int, nanoseconds: int) -> None:
-        """Note the time of a reset inside a step."""
-        self._resets.append((row, nanoseconds, len(self._stamps) - len(self._passes) - 1))
 
     def finish(self, rows: RowIndices | None) -> None:
         """End the pass; `rows` were its environments, in order, None: all of them."""
-        self._passes.append(self._timed if rows is None or self._others else rows)
-        self._is_open = False
-        if len(self._stamps) > _FLUSH:
+        self._passes.append((self._timed if rows is None or self._others else rows, self._stamps))
+        self._readings += len(self._stamps)
+        if self._readings > _FLUSH:
             self.flush()
 
-    def abandon(self) -> None:
-        """Drop the pass, in which an environment failed."""
-        self._is_open = False
-        stamps, resets = self._before
-        del self._stamps[stamps:], self._resets[resets:]
-
     def flush(self) -> None:
-        """Count what was gathered."""
-        if self._is_open:
-            self.abandon()
-        if self._began is None or not self._passes:
+        """Count the passes that ended."""
+        if not self._passes:
             return
-        # All at once, so that an interrupt leaves nothing counted in part.
-        stamps, passes, resets = self._stamps, self._passes, self._resets
-        self._stamps, self._passes, self._resets = [], [], []
-        lengths = np.array([len(rows) + 1 for rows in passes])
-        # The time between two passes is waiting, not stepping.
-        times = np.array(stamps, dtype=np.int64)
-        took = np.delete(times[1:] - times[:-1], lengths.cumsum()[:-1] - 1)
-        self._add(np.concatenate(passes), took, resets, int(took.sum()))
-
-    def _add(
-        self,
-        rows: npt.NDArray[Any],
-        took: Times,
-        resets: list[tuple[int, int, int]],
-        busy: int,
-    ) -> None:
-        """Add steps, the resets in them, and the time for which the worker was busy."""
         assert self._began is not None
+        # All at once, so that an interrupt leaves nothing counted in part.
+        passes, self._passes, self._readings = self._passes, [], 0
+        rows = np.concatenate([rows for rows, _ in passes])
+        # The time between two passes is waiting, not stepping.
+        ends = np.array([len(stamps) for _, stamps in passes]).cumsum()[:-1] - 1
+        times = np.array([now for _, stamps in passes for now in stamps], dtype=np.int64)
+        took = np.delete(times[1:] - times[:-1], ends)
         now = perf_counter_ns()
-        self._worker += (busy, now - self._began)[: len(self._worker)]
+        self._worker += (int(took.sum()), now - self._began)[: len(self._worker)]
         self._began = now
-        reset_rows, nanoseconds, positions = np.array(resets, dtype=np.int64).reshape(-1, 3).T
-        took[positions] = np.maximum(took[positions] - nanoseconds, 0)
-        self._count(_RESETS, reset_rows, nanoseconds)
-        is_step = np.ones(len(rows), dtype=np.bool_)
-        is_step[positions] = not self._resets_are_steps
-        rows, took = rows[is_step], took[is_step]
-        self._count(_STEPS, rows, took)
+        low = rows.min()  # rows of other workers stay untouched: they count at the same time
+        counters = self._counters[low : rows.max() + 1]
+        counters[:, _COUNT] += np.bincount(rows - low)
+        counters[:, _TOTAL] += np.bincount(rows - low, took).astype(np.int64)
+        np.maximum.at(counters[:, _LONGEST], rows - low, took)
         if self._others:  # a step of a vector env is a step of each of its rows
-            first = self._others.start - 1
-            self._counters[first + 1 : self._others.stop] = self._counters[first]
-
-    def _count(self, kind: int, rows: npt.NDArray[Any], took: Times) -> None:
-        if len(rows):
-            low = rows.min()  # rows of other workers stay untouched: they count at the same time
-            counters = self._counters[low : rows.max() + 1, kind]
-            counters[:, _COUNT] += np.bincount(rows - low)
-            counters[:, _TOTAL] += np.bincount(rows - low, took).astype(np.int64)
-            np.maximum.at(counters[:, _LONGEST], rows - low, took)
+            self._counters[self._others.start : self._others.stop] = self._counters[low]
 
 
 #: The parts of the caller's time: its program, this package, waiting for environments.
@@ -171,12 +128,9 @@ class Stats:
     """What `VectorEnv.stats()` returns; times in seconds, one entry per environment or worker.
 
     Args:
-        steps: Steps of each environment, without autoresets. If an environment is a vector env, the
-            autoresets that it makes itself count as steps.
-        step_mean: Mean time of a step.
+        steps: Steps of each environment; those that make an autoreset count too.
+        step_mean: Mean time of a step, with its autoreset.
         step_max: The longest step.
-        resets: Autoresets of each environment.
-        reset_mean: Mean time of an autoreset.
         busy_seconds: The time in which the environments of each worker stepped or reset.
         worker_busy: The same as a share of the time since the worker's first step.
         worker_envs: The environments of each worker.
@@ -193,8 +147,6 @@ class Stats:
     steps: npt.NDArray[np.int64]
     step_mean: npt.NDArray[np.float64]
     step_max: npt.NDArray[np.float64]
-    resets: npt.NDArray[np.int64]
-    reset_mean: npt.NDArray[np.float64]
     busy_seconds: npt.NDArray[np.float64]
     worker_busy: npt.NDArray[np.float64]
     worker_envs: tuple[range, ...]
@@ -243,16 +195,13 @@ def summarise(
     lost_episodes: Times,
 ) -> Stats:
     """Return the `Stats` of the counters of all environments and workers."""
-    counts = environments[:, :, _COUNT]
+    counts = environments[:, _COUNT].copy()
     seconds = environments.astype(np.float64) * 1e-9
-    means = seconds[:, :, _TOTAL] / np.maximum(counts, 1)
     busy, elapsed = workers.T
     return Stats(
-        counts[:, _STEPS].copy(),
-        means[:, _STEPS],
-        seconds[:, _STEPS, _LONGEST],
-        counts[:, _RESETS].copy(),
-        means[:, _RESETS],
+        counts,
+        seconds[:, _TOTAL] / np.maximum(counts, 1),
+        seconds[:, _LONGEST],
         busy * 1e-9,
         np.clip(busy / np.maximum(elapsed, 1), 0.0, 1.0),
         slices,

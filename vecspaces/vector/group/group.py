@@ -106,7 +106,6 @@ class Group(ABC):
                 environments,
                 workers[worker],
                 rows,
-                resets_are_steps=self._mode is AutoresetMode.NEXT_STEP,
                 together=self._is_vector,
                 is_first=self.is_first,
             )
@@ -186,8 +185,6 @@ class Group(ABC):
         try:
             infos = self.step_rows(slot, rows, note, failures)
         except BaseException as error:
-            if timings is not None:
-                timings.abandon()
             if rows is None or not is_own(error):
                 raise
             failures.append((rows, Failure.of(error, rows, "step")))
@@ -195,8 +192,6 @@ class Group(ABC):
             self.last, self._progress[0] = self._progress[0], -1
         if failures:
             self._failed.update(row for failed, _ in failures for row in failed)
-            if timings is not None:
-                timings.abandon()
         elif timings is not None:
             timings.finish(rows)
         parts = [infos] if infos else ()

@@ -150,18 +150,6 @@ class SingleEnvs(Group):
             arguments = reset_arguments(self._seeds.get(row) if seed is None else seed, options)
             self._steppers[row - self.rows.start] = _Start(self, row, arguments, command="reset")
 
-    def timed_reset(
-        self, row: int, arguments: Mapping[str, Any], command: str = "step"
-    ) -> tuple[Any, dict[str, Any]]:
-        """Reset one environment inside a step; `stats()` counts it as a reset."""
-        timings = self._timings
-        if timings is None:
-            return self.reset_env(row, command, arguments)
-        began = perf_counter_ns()
-        result = self.reset_env(row, command, arguments)
-        timings.reset(row, perf_counter_ns() - began)
-        return result
-
     def go_on(self, row: int) -> None:
         """Let the environment take the next step of this row."""
         if self._seeds:
@@ -181,7 +169,7 @@ class SingleEnvs(Group):
             assert finals is not None
             finals.write(row, observation)
             final = snapshot(as_info(info))
-            observation, info = self.timed_reset(row, arguments)
+            observation, info = self.reset_env(row, "step", arguments)
             info = {**info, "final_info": final}
         return observation, info
 
@@ -378,8 +366,8 @@ class _Start:
 
     def step(self, action: Any) -> EnvStep:
         self._envs.go_on(self._row)
-        observation, info = self.first or self._envs.timed_reset(
-            self._row, self._arguments, self._command
+        observation, info = self.first or self._envs.reset_env(
+            self._row, self._command, self._arguments
         )
         return observation, 0.0, False, False, info
 
