@@ -33,9 +33,8 @@ def test_check(in_process: None) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_rollout(mode: str, registered: str) -> None:
-    arguments = f"--backend sync --seed 1 --steps 200 --autoreset-mode {mode}"
+def test_rollout(registered: str) -> None:
+    arguments = "--backend sync --seed 1 --steps 200"
     rows = as_json(f"rollout {CROWD} --agents rows --num-envs 2 {arguments}")
     assert rows["num_envs"] == 6 and rows["episodes"] > 20
     # Crowd's agents earn their number and a quarter of the time; an agent acts at least once.

@@ -53,7 +53,7 @@ def test_arguments_of_the_environment_reach_it(
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("rollout", "--steps 10 --num-workers 1 --autoreset-mode SameStep"),
+        ("rollout", "--steps 10 --num-workers 1"),
         ("evaluate", "--policy random --episodes 1"),
     ],
 )

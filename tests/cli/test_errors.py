@@ -56,15 +56,7 @@ def test_an_environment_that_cannot_be_built_shows_where(
     assert "envs.py" in lines[1] and lines[1].endswith("__init__")
 
 
-def test_a_second_instance_that_cannot_be_built_comes_with_advice() -> None:
-    result = run("rollout tests.cli.envs:Alone --num-envs 4 --num-workers 2")
-    assert result.exit_code == 1
-    first = result.stderr[result.stderr.index("vecspaces: ") :].splitlines()[0]
-    assert "OSError: one emulator per process; " in first
-    assert "per process: as many --num-workers as --num-envs)" in first
-
-
-def test_a_dead_worker_is_named_without_advice_for_programs() -> None:
+def test_a_dead_worker_is_named() -> None:
     result = run("rollout tests.cli.envs:Dying --num-envs 2 --num-workers 1")
     assert result.exit_code == 1
     assert result.stderr == (
@@ -90,7 +82,7 @@ def test_an_environment_that_hangs_is_one_line_and_its_own_code(hurry: Any) -> N
 
 def test_a_policy_whose_actions_do_not_fit_has_failed() -> None:
     given = "--policy tests.cli.envs:too_many --episodes 2 --num-envs 2 --backend sync"
-    result = run(f"evaluate CartPole-v1 {given} --no-progress")
+    result = run(f"evaluate CartPole-v1 {given}")
     assert result.exit_code == 1
     assert result.stderr.startswith("vecspaces: the policy returned invalid actions")
     assert result.stderr.count("\n") == 1

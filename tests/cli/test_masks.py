@@ -7,7 +7,6 @@ from tests.crosses import diagonal
 
 COMMANDS = [
     "rollout tests.envs.masked:{} --num-envs 3 --steps 200 --num-workers 2",
-    "rollout tests.envs.masked:{} --num-envs 3 --steps 200 --autoreset-mode SameStep",
     "bench tests.envs.masked:{} --num-envs 4 --seconds 0.05",
 ]
 

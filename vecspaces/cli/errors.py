@@ -19,13 +19,7 @@ from vecspaces.errors import (
     WorkerDiedError,
     WorkerError,
 )
-from vecspaces.vector.exchange.failures import (
-    ONE_WORKER_EACH,
-    Failure,
-    Message,
-    name_envs,
-    without_advice,
-)
+from vecspaces.vector.exchange.failures import Failure, Message, name_envs, without_advice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,8 +44,6 @@ _BETWEEN = (
 _FRAME = re.compile(r'^  File "(.+?)", line \d+, in .+\n(?:    .*\n)*', re.MULTILINE)
 _MOST_FRAMES = 20  # an endless recursion has a thousand
 _HEADING = "Traceback (most recent call last):\n"
-# How to play the episode of an error alone, for programs.
-_ALONE = re.compile(r": evaluate\(.*\) plays it alone$")
 
 
 def refuse(message: str) -> NoReturn:
@@ -83,8 +75,6 @@ def report(error: Exception | SystemExit, options: Mapping[str, str]) -> NoRetur
     elif failure is None:
         message = _describe(error, message, options)
     message = "; ".join([message, *getattr(error, "__notes__", [])])
-    if "num_workers" in options:
-        message = message.replace(ONE_WORKER_EACH, "as many --num-workers as --num-envs")
     typer.echo(f"vecspaces: {' '.join(message.split())}", err=True)
     failed = (failure is not None and not is_missing) or isinstance(error, _FAILED)
     if frames or (failure is not None and not is_missing):
@@ -99,7 +89,6 @@ def _describe(error: BaseException, message: str, options: Mapping[str, str]) ->
         what, _, rest = str(error).partition("\n")
         if isinstance(error.args[0], Message) and isinstance(error.args[0].fields[0], Message):
             what = str(without_advice(error))  # which is for programs
-        what = _ALONE.sub("", what)
         position = rest.partition("\n")[0].removesuffix(":")
         return f"{what}; {position}" if position else what
     if isinstance(error, InvalidActionError):

@@ -6,20 +6,19 @@ import copy
 import importlib
 import json
 import operator
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 
 from vecspaces.cli import options
-from vecspaces.cli.console import announce, make_facts, output, progress_bar, write_json
+from vecspaces.cli.console import make_facts, output, progress_bar, write_json
 from vecspaces.cli.errors import refuse
 from vecspaces.cli.options import option
-from vecspaces.cli.sb3 import as_policy, doubt, load_model, load_statistics
+from vecspaces.cli.sb3 import as_policy, load_model, load_statistics
 from vecspaces.evaluation import Evaluation
 from vecspaces.evaluation import evaluate as run_evaluation
-from vecspaces.evaluation.policies import adapt_policy
+from vecspaces.evaluation.policies import PolicyAdapter, adapt_policy
 from vecspaces.files import replacing
 from vecspaces.make import make_vec
 from vecspaces.wrappers import RecordVideo
@@ -35,7 +34,6 @@ _VECNORMALIZE = (
     "Loading them runs code in the file."
 )
 _AGENTS = "dict, for parallel environments of PettingZoo: returns are sums."
-_RETRIES = "How often an episode may begin again after it has lost its worker."
 _ROWS = "Number of rows in each call of the policy."
 _JOURNAL = "Write each finished episode to this file, and continue from it."
 _Count: TypeAlias = int | None
@@ -65,7 +63,6 @@ def evaluate(
     max_episode_steps: Annotated[
         _Count, option("Steps after which an episode is truncated.", "no limit", min=1)
     ] = None,
-    max_retries: Annotated[int, option(_RETRIES, min=0)] = 3,
     batch_size: Annotated[
         _Count, option(_ROWS, "as many as are ready; 16 for --sb3", min=1)
     ] = None,
@@ -74,10 +71,7 @@ def evaluate(
     ] = None,
     json_file: options.Json = None,
     record: options.Record = None,
-    chosen: Annotated[
-        str | None, option("The episodes to record.", "0", "--episode", metavar="0,1,2")
-    ] = None,
-    progress: Annotated[bool, option("Show the progress and the time left.")] = True,
+    episode: Annotated[int, option("The number of the episode to record.", min=0)] = 0,
     traceback: options.Traceback = False,
 ) -> None:
     """Play seeded episodes with a policy; show their statistics.
@@ -88,11 +82,8 @@ def evaluate(
         refuse("expected --policy MODULE:FUNCTION, --policy random, or --sb3 MODEL.ZIP")
     if vecnormalize is not None and sb3 is None:
         refuse("--vecnormalize: expected --sb3 MODEL.ZIP with it, found none")
-    if chosen is not None and record is None:
-        refuse("--episode: expected --record FILE with it, found none")
-    if journal is not None and json_file is not None and journal.absolute() == json_file.absolute():
-        refuse(f"--json: expected another file than that of --journal, found {json_file}")
-    numbers = options.parse_numbers("--episode", chosen or "0", episodes - 1)
+    if episode >= episodes:
+        refuse(f"--episode: expected a number below {episodes}, found {episode}")
     options.prepare(policy)
     env_kwargs = options.parse_env_args(env_arg)
     # An environment that cannot be recorded is refused before the work.
@@ -106,44 +97,39 @@ def evaluate(
     else:
         statistics = None if vecnormalize is None else load_statistics(vecnormalize, model)
         batch_size = batch_size or _SB3_ROWS
-        played = as_policy(model, statistics, batch_size)
-        if hasattr(played, "reset"):  # a policy with a state takes all rows, and divides them
-            batch_size = None
+        played = as_policy(model, statistics)
     # After the evaluation, a policy with a state has one row per environment.
     recorded = copy.deepcopy(played) if record is not None and hasattr(played, "reset") else played
     arguments: Any = {"env_kwargs": env_kwargs, "vector_kwargs": vector_kwargs, "agents": agents}
     arguments |= {"seed": seed, "options": episode_options, "backend": backend}
     arguments |= {"num_envs": num_envs, "num_workers": num_workers, "batch_size": batch_size}
-    arguments |= {"max_episode_steps": max_episode_steps, "max_retries": max_retries}
+    arguments["max_episode_steps"] = max_episode_steps
     try:
         with progress_bar(episodes) as show:
 
             def show_count(finished: int, episodes: int) -> None:
                 show(lambda: (finished, f"{finished:,} of {episodes:,} episodes"))
 
-            report = show_count if progress else False
             result = run_evaluation(
-                played, env, episodes=episodes, journal=journal, progress=report, **arguments
+                played, env, episodes=episodes, journal=journal, progress=show_count, **arguments
             )
         console = output(json_file)
         facts = {name: value for name, value in result.as_json().items() if name != "episodes"}
-        if result.retries.any():
-            facts["lost and repeated"] = int(result.retries.sum())
         console.print(make_facts(f"{result.episodes} episodes of {env}", facts.items()))
-        if model is not None:
-            announce(doubt(model, result))
         named = {"env": env, "policy": policy or str(sb3), "seed": seed}
         write_json(json_file, {**named, **result.as_json()})
         if record is not None:
-            replayed: Any = {
-                "backend": "sync",
-                "autoreset_mode": "Disabled",
-                "env_kwargs": rendered,
-            }
             with replacing(record) as file:
-                envs: Any = make_vec(env, agents=agents, **replayed)
+                envs: Any = make_vec(
+                    env,
+                    agents=agents,
+                    backend="sync",
+                    autoreset_mode="Disabled",
+                    env_kwargs=rendered,
+                )
                 with envs, RecordVideo.to_file(envs, file) as filmed:
-                    _record(filmed, result, numbers, recorded, batch_size, episode_options)
+                    adapter = adapt_policy(recorded, envs, batch_size)
+                    _play_again(filmed, result, episode, adapter, episode_options)
             announced = f"{filmed.frames_written} frames in {record}"
             console.print(announced, markup=False, soft_wrap=True)
     except KeyboardInterrupt as interruption:
@@ -176,33 +162,28 @@ def find_policy(name: str | None) -> Any:
     return policy() if isinstance(policy, type) else policy
 
 
-def _record(
-    envs: RecordVideo[Any, Any],
-    result: Evaluation,
-    episodes: Sequence[int],
-    policy: Any,
-    batch_size: int | None,
-    episode_options: Any,
+def _play_again(
+    envs: Any, result: Evaluation, episode: int, adapter: PolicyAdapter, episode_options: Any
 ) -> None:
-    """Play episodes again and record them; an episode that differs from before is an error."""
-    adapter = adapt_policy(policy, envs, batch_size)
-    for episode in episodes:
-        seed, length = int(result.seeds[episode]), int(result.lengths[episode])
-        reset_options = (
-            episode_options[episode] if isinstance(episode_options, list) else episode_options
+    """Play an episode again; one that differs from before is an error."""
+    seed, length = int(result.seeds[episode]), int(result.lengths[episode])
+    per_episode = isinstance(episode_options, list)
+    last: Any = envs.reset(
+        seed=[seed], options=episode_options[episode] if per_episode else episode_options
+    )
+    adapter.begin([0], [seed])
+    rewards: list[float] = []
+    while len(rewards) < length and not (rewards and (last[2] | last[3])[0]):
+        last = envs.step(adapter.act(last[0], last[-1], [0]))
+        rewards.append(last[1][0])
+    again = sum(rewards, np.float64(0.0)), len(rewards), bool(last[2][0])
+    counted = result.returns[episode], length, bool(result.terminated[episode])
+    if not np.array_equal(again, counted, equal_nan=True):
+        shown = [
+            f"{total:g} in {steps} steps (terminated: {ended})"
+            for total, steps, ended in (again, counted)
+        ]
+        raise ValueError(
+            f"episode {episode} with seed {seed} returned {shown[0]} as it was recorded, and "
+            f"{shown[1]} before: policy or environment depend on more than the seed"
         )
-        last: Any = envs.reset(seed=[seed], options=reset_options)
-        adapter.begin([0], [seed])
-        rewards: list[float] = []
-        while len(rewards) < length and not (rewards and (last[2] | last[3])[0]):
-            last = envs.step(adapter.act(last[0], last[-1], [0]))
-            rewards.append(last[1][0])
-        total, is_terminated = sum(rewards, np.float64(0.0)), bool(last[2][0])
-        counted = result.returns[episode], length, result.terminated[episode]
-        if not np.array_equal((total, len(rewards), is_terminated), counted, equal_nan=True):
-            raise ValueError(
-                f"episode {episode} with seed {seed} returned {total:g} in {len(rewards)} steps "
-                f"(terminated: {is_terminated}) as it was recorded, and {counted[0]:g} in {length} "
-                f"(terminated: {counted[2]}) before: policy or environment depend on more than the "
-                "seed"
-            )

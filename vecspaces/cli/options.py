@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -98,10 +98,6 @@ NumWorkers: TypeAlias = Annotated[
 ]
 Seed: TypeAlias = Annotated[int | None, option("Seed of all episodes.", "fresh entropy", min=0)]
 Backend: TypeAlias = Annotated[str, option(_BACKEND)]
-AutoresetMode: TypeAlias = Annotated[
-    Literal["NextStep", "SameStep"] | None,
-    option("NextStep or SameStep.", "NextStep", metavar="MODE"),
-]
 StepTimeout: TypeAlias = Annotated[
     float | None, option(_TIMEOUT, "no bound", metavar="SECONDS", min=1e-3)
 ]
@@ -124,15 +120,6 @@ Json: TypeAlias = Annotated[
 Traceback: TypeAlias = Annotated[
     bool, option("Show the whole traceback of an error.", None, "--traceback")
 ]
-
-
-def parse_numbers(option: str, text: str, most: int) -> list[int]:
-    """Return the numbers of an option such as `0,2`; raise ValueError for anything else."""
-    with suppress(ValueError):
-        numbers = [int(part) for part in text.split(",")]
-        if min(numbers) >= 0 and max(numbers) <= most:
-            return numbers
-    raise ValueError(f"{option}: expected numbers with commas, from 0 to {most}; found {text!r}")
 
 
 def find_env(env: str, agents: AgentLayout | None = None, /, **arguments: Any) -> Factory:

@@ -14,7 +14,6 @@ import numpy as np
 
 from vecspaces.cli import options
 from vecspaces.cli.console import Show, make_facts, output, progress_bar
-from vecspaces.cli.errors import refuse
 from vecspaces.cli.interrupts import Work
 from vecspaces.cli.options import option
 from vecspaces.files import replacing
@@ -25,7 +24,7 @@ from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 
 _STATS_KEY = "vecspaces rollout"  # "episode" may be in the environments' own infos
 _FRAMES = 300  # six seconds of CartPole
-_SHOWN = f"The environments to record, in the first {_FRAMES} steps."
+_PICTURES = 4  # environments in it
 
 
 def rollout(
@@ -38,27 +37,16 @@ def rollout(
     backend: options.Backend = "async",
     num_workers: options.NumWorkers = None,
     seed: options.Seed = None,
-    autoreset_mode: options.AutoresetMode = None,
     agents: options.Agents = None,
     step_timeout: options.StepTimeout = None,
     context: options.StartMethod = None,
     json_file: options.Json = None,
     record: options.Record = None,
-    shown: Annotated[
-        str | None,
-        option(_SHOWN, "the first four", "--envs", metavar="0,1,2,3"),
-    ] = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Run a random policy; show its speed and its episodes."""
-    if shown is not None and record is None:
-        refuse("--envs: expected --record FILE with it, found none")
     vector_kwargs = options.vector_options(
-        backend,
-        num_workers=num_workers,
-        context=context,
-        step_timeout=step_timeout,
-        autoreset_mode=autoreset_mode,
+        backend, num_workers=num_workers, context=context, step_timeout=step_timeout
     )
     env_kwargs = options.parse_env_args(env_arg)
     if record is not None:
@@ -75,8 +63,7 @@ def rollout(
             if file is None:
                 played.step(envs, steps, seed, show)
             else:
-                first = ",".join(map(str, range(min(4, envs.num_envs))))
-                env_ids = options.parse_numbers("--envs", shown or first, envs.num_envs - 1)
+                env_ids = range(min(_PICTURES, envs.num_envs))
                 with RecordVideo.to_file(envs, file, env_ids=env_ids, length=_FRAMES) as recorded:
                     played.step(recorded, steps, seed, show)
                 written = f"{recorded.frames_written} frames in {record}"

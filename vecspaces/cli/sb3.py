@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from vecspaces.checks import show_value
-from vecspaces.evaluation import Evaluation
-from vecspaces.interop import native_space, require_extra
+from vecspaces.interop import require_extra
 from vecspaces.sampling import MASK
-from vecspaces.spaces.batch_values import pick
 
 # What only files of an algorithm contain, by library; a DDPG is saved as a TD3.
 _MARKS = {
@@ -26,7 +24,7 @@ _MARKS = {
         "PPO": b"n_epochs",
         "A2C": b"gae_lambda",
     },
-    "sb3_contrib": {"MaskablePPO": b"common.maskable", "RecurrentPPO": b"common.recurrent"},
+    "sb3_contrib": {"MaskablePPO": b"common.maskable"},
 }
 
 
@@ -63,26 +61,17 @@ def load_statistics(path: Path, model: Any) -> Any:
         ) from error
 
 
-def as_policy(model: Any, statistics: Any, num_rows: int) -> Callable[..., Any]:
+def as_policy(model: Any, statistics: Any) -> Callable[..., Any]:
     """Return a `partial`, so that a journal records whether there were statistics."""
     normalize = statistics.normalize_obs if statistics else lambda observations: observations
-    memory = _Memory(num_rows)
-    special: dict[str, Any] = {"MaskablePPO": _choose_masked, "RecurrentPPO": memory.choose}
-    choose = special.get(type(model).__name__, _choose)
-    policy = partial(choose, model, normalize)
-    if type(model).__name__ == "RecurrentPPO":
-        vars(policy)["reset"] = memory.reset  # which makes it a policy with a state
-    return policy
+    choose = _choose_masked if type(model).__name__ == "MaskablePPO" else _choose
+    return partial(choose, model, normalize)
 
 
 def _choose(model: Any, normalize: Any, observations: Any, **masks: Any) -> Any:
-    return _predict(model, normalize, observations, **masks)[0]
-
-
-def _predict(model: Any, normalize: Any, observations: Any, *args: Any, **named: Any) -> Any:
-    """Return actions and states; models raise errors of any type for other observations."""
+    """Return actions; models raise errors of any type for other observations."""
     try:
-        return model.predict(normalize(observations), *args, deterministic=True, **named)
+        return model.predict(normalize(observations), deterministic=True, **masks)[0]
     except Exception as error:
         raise ValueError(
             f"--sb3: the model was trained with observations of {model.observation_space}, and "
@@ -98,43 +87,3 @@ def _choose_masked(model: Any, normalize: Any, observations: Any, infos: Any) ->
     if masks.dtype == object:  # the entries of a MultiDiscrete have masks of unequal lengths
         masks = np.array([np.concatenate(mask) for mask in masks])
     return _choose(model, normalize, observations, action_masks=masks.reshape(len(masks), -1))
-
-
-class _Memory:
-    """The states of a recurrent model, called with batches of one size, and new episodes."""
-
-    def __init__(self, num_rows: int) -> None:
-        self.num_rows, self.begins = num_rows, np.zeros(0, np.bool_)
-        self.states: dict[int, Any] = {}  # by the first row of a batch
-
-    def reset(self, rows: Any) -> None:
-        """Note that episodes begin in some rows, the first time in all."""
-        self.begins = self.begins if len(self.begins) else np.zeros(len(rows), np.bool_)
-        self.begins[rows] = True
-
-    def choose(self, model: Any, normalize: Any, observations: Any) -> Any:
-        """Return the actions of all rows."""
-        space, count, actions = native_space(model.observation_space), len(self.begins), []
-        for first in range(0, count, self.num_rows):
-            rows = np.minimum(np.arange(first, first + self.num_rows), count - 1)
-            part = pick(space, observations, rows)
-            state, begins = self.states.get(first), self.begins[rows]
-            chosen, self.states[first] = _predict(model, normalize, part, state, begins)
-            actions.append(chosen)
-        self.begins[:] = False
-        return np.concatenate(actions)[:count]
-
-
-def doubt(model: Any, result: Evaluation) -> str:
-    """Return a warning if the mean return is far below that of training; "" otherwise."""
-    returns = [episode["r"] for episode in model.ep_info_buffer or ()]
-    if not returns:
-        return ""
-    mean = float(np.mean(returns))
-    if not result.mean_return < mean - max(np.std(returns), result.std_return, 0.1 * abs(mean)):
-        return ""
-    return (
-        f"vecspaces: warning: the mean return of the last {len(returns)} episodes of training was "
-        f"{mean:,.2f}: what differs is the environment, its arguments, wrappers around it, or the "
-        "statistics of VecNormalize (--vecnormalize)"
-    )
