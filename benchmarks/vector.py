@@ -1,7 +1,7 @@
-"""The speed of the vector envs: one run, from which the tables, the plot and the targets are made.
+"""The speed of the vector envs: one run, from which the tables and the plot are made.
 
     python -m benchmarks.vector             # measure, show the tables and the targets
-    python -m benchmarks.vector --write     # ... and write them into docs and the plot
+    python -m benchmarks.vector --write     # ... and write the tables into docs, and the plot
     python -m benchmarks.vector --render    # write the pages again from the run that is kept
 
 `--short` takes about three minutes. `--peers` adds the other libraries that are installed here.
@@ -196,7 +196,7 @@ def render_pages(report: Comparison, machine: dict[str, Any]) -> dict[str, dict[
     """Return the blocks of each page, by their names."""
     speed, where = _speed_table(report), describe_run(report, machine)
     return {
-        "docs/performance.md": {"speed": speed, "machine": where, "targets": _targets(report)},
+        "docs/performance.md": {"speed": speed, "machine": where},
         "docs/when_not_to_use.md": {"few": _few_table(report), "machine": where},
     }
 
@@ -253,25 +253,6 @@ def _few_table(report: Comparison) -> str:
             best = speeds.index(max(speeds))
             cells[best] = f"**{cells[best]}**"
             lines.append(f"| {TITLES[workload]} | {num_envs} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _targets(report: Comparison) -> str:
-    """The targets and the measured speed-ups; bold if the target is reached."""
-    lines = ["| environments | | against | target | found |", "| --- | --- | --- | ---: | ---: |"]
-    for target in TARGETS:
-        found = _ratio(target, report)
-        if found is None:
-            continue
-        names = (target.backend, {**COLUMNS, LIMIT.name: LIMIT.name}[target.rival])
-        shown = [
-            f"{value:.0%}" if target.rival == LIMIT.name else f"{value:.3g}x"
-            for value in (target.least, found)
-        ]
-        if found >= target.least:
-            shown[1] = f"**{shown[1]}**"
-        what = f"{target.num_envs} x {TITLES[target.workload]}"
-        lines.append(f"| {what} | {' | '.join(names)} | {' | '.join(shown)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -64,14 +64,16 @@ def test_skrl(tmp_path: Path) -> None:
 
 def test_sbx(tmp_path: Path) -> None:
     pytest.importorskip("sbx", reason="SBX is not installed")
-    code = code_of("sb3_family", "SBX", {"100_000": "128", "seed=1)\n": "seed=1, n_steps=8)\n"})
+    code = code_of(
+        "training_libraries", "SBX", {"100_000": "128", "seed=1)\n": "seed=1, n_steps=8)\n"}
+    )
     weights = "__import__('jax').tree.leaves(model.policy.actor_state.params)"
     assert_trained_alike(code, {"sb3": {OURS: THEIRS}}, weights, tmp_path)
 
 
 def test_rl_zoo(tmp_path: Path) -> None:
     pytest.importorskip("rl_zoo3", reason="RL Zoo is not installed")
-    code = code_of("sb3_family", "RL Zoo")
+    code = code_of("training_libraries", "RL Zoo")
     code += """
     from stable_baselines3 import PPO
     model = PPO.load("logs/ppo/CartPole-v1_1/CartPole-v1.zip")
@@ -89,7 +91,7 @@ def test_imitation(tmp_path: Path) -> None:
         "seed=1)\n": "seed=1, n_steps=8)\n",
         "n_epochs=5": "n_epochs=1",
     }
-    code = code_of("sb3_family", "imitation", short)
+    code = code_of("training_libraries", "imitation", short)
     weights = "each.detach() for each in learner.policy.parameters()"
     assert_trained_alike(code, {"sb3": {OURS: THEIRS}}, weights, tmp_path)
 
