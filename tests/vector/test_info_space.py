@@ -209,15 +209,6 @@ def test_validate_checks_bounds(wrong: dict[str, Any], said: str) -> None:
     for rest in ({}, right):
         with pytest.raises(InvalidInfoError, match=f"^environment 1 {said}"):
             run(space, [right], [{**rest, **wrong}], validate=True)
-    said = said.replace("1 of its episode", "1 since its reset")
-    for mode in ("NextStep", "SameStep"):  # there the episode ends, so that it is the final info
-        inner = [saying(right), saying(wrong, ends=True)]
-        env_fns = [saying(right), partial(SyncVectorEnv, inner, autoreset_mode=mode)]
-        arguments = {"autoreset_mode": mode, "info_space": space, "validate": True}
-        with SyncVectorEnv(env_fns, **arguments) as envs:
-            envs.reset()
-            with pytest.raises(InvalidInfoError, match=f"^environment 2 {said}"):
-                envs.step([0, 0, 0])
 
 
 # ---------------------------------------------------------------------- copies and views

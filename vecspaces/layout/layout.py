@@ -151,10 +151,6 @@ class Layout:
             space, n, slots, variable_capacity, tuple(leaves), nbytes, offset, end - offset, node
         )
 
-    def of_rows(self, n: int, offset: int = 0) -> Layout:
-        """Return a layout of n values only, in which those of variable size are spilled."""
-        return self._arrange(self.space, self._node, n, 1, 0, offset)
-
     @property
     def has_variable(self) -> bool:
         """Whether a value has leaves of variable size without a small bound."""

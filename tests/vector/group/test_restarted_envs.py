@@ -16,6 +16,7 @@ from tests.envs import Drift, Ledger
 from tests.vector.bounds import kill
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import to_gymnasium
+from vecspaces.errors import ResetNeededError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
@@ -156,36 +157,14 @@ def test_everything_works_before_and_after_the_step_that_reports_a_death(
 # --- partial resets -----------------------------------------------------------------------------
 
 
-def reset_row_1(envs: Any, known: Any) -> Any:
-    """Reset row 1 alone, which its new vector env has reset once already."""
-    mask = np.array([False, True, False])
-    observations, infos = envs.reset(seed=[None, 8, None], options={"reset_mask": mask})
-    expected = Strict(1).reset(seed=8)[0]
-    expected[1] = 2
-    assert_identical(observations[1], expected)
-    assert_identical(observations[[0, 2]], known[[0, 2]])
-    assert infos["_episode"].tolist() == [False, True, False]
-    return observations
-
-
-@diagonal(mode=MODES, inner=[ours, theirs])
-def test_a_mask_may_choose_rows_of_a_vector_env_before_its_loss_is_reported(
-    mode: AutoresetMode, inner: Any
-) -> None:
-    with start(inner, mode) as envs:
-        known = envs.step(ACTIONS)[0]
+def test_a_mask_chooses_all_rows_of_a_vector_env_whose_worker_was_replaced() -> None:
+    with start(ours, AutoresetMode.NEXT_STEP) as envs:
+        envs.step(ACTIONS)
         kill(envs.processes[1:])
-        shown = reset_row_1(envs, known)
-        observations, _, _, truncations, infos = envs.step(ACTIONS)
-        # The environments of a vector env step together, so their episodes end together.
-        assert truncations.tolist() == [False, True, True]
-        assert infos["worker_restarted"].tolist() == [False, True, True]
-        last = np.stack(infos["final_obs"][LOST]) if "final_obs" in infos else observations[LOST]
-        assert_identical(last, shown[LOST])
-        if mode is AutoresetMode.NEXT_STEP:
-            observations = envs.step(ACTIONS)[0]
-            assert_identical(observations[1], shown[1])
-            assert_identical(observations[2], first_observation(2)[1])
+        with pytest.raises(ResetNeededError, match="of environments 1, 2, one vector env, was"):
+            envs.reset(options={"reset_mask": np.array([False, True, False])})
+        envs.reset(seed=0)
+        envs.step(ACTIONS)
 
 
 @diagonal(capacity=[0, 24, 65536], mode=MODES)

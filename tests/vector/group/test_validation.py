@@ -15,7 +15,7 @@ from benchmarks.calls import CASES, measure
 from tests.compare import assert_identical
 from tests.contract import ALL_SPACES, assert_same_run
 from tests.crosses import diagonal
-from tests.envs import Drift, Echo, Sampler
+from tests.envs import Echo, Sampler
 from tests.vector.ways import WAYS, step_by
 from vecspaces import spaces
 from vecspaces.errors import (
@@ -262,66 +262,6 @@ def test_environments_with_bounds_of_their_own_are_held_to_these() -> None:
     with SyncVectorEnv(env_fns[:1] * 2, validate=True) as envs:
         envs.reset(seed=0)
         envs.step([0, 0])
-
-
-class Astray(Drift):
-    """A vector env that is wrong in its third row at its second step."""
-
-    def __init__(self, part: int, wrong: Any, mode: str = "NextStep") -> None:
-        super().__init__(3, length=2, mode=mode)
-        self._part, self._wrong = part, wrong
-
-    def step(self, actions: Any) -> Any:
-        result = list(super().step(actions))
-        if self.time == 2:
-            result[self._part] = self._wrong(result[self._part])
-        return tuple(result)
-
-
-def spoil_row(batch: Any) -> Any:
-    """Put nan into the third row."""
-    batch = np.array(batch, float)
-    batch[2] = np.nan
-    return batch
-
-
-VECTORS: dict[str, tuple[int, Any, type[Exception], str]] = {
-    "observation": (0, spoil_row, InvalidObservationError, "^environment 3 .* step 2 since its"),
-    "shape": (0, lambda batch: batch[0], InvalidObservationError, r"^environment\S* .* in step: "),
-    "reward": (1, spoil_row, InvalidRewardError, "^environment 3 returned nan as its reward"),
-    "flag": (3, lambda flags: flags.astype(int), InvalidFlagError, "as truncated .* a bool"),
-    "info": (4, lambda infos: {3: 4}, InvalidInfoError, "an info with the key 3"),
-}
-
-
-@pytest.mark.parametrize("case", VECTORS)
-def test_vector_envs_among_the_environments_are_checked(case: str) -> None:
-    part, wrong, kind, said = VECTORS[case]
-
-    class One(Echo):
-        def __init__(self) -> None:
-            drift, zeros = Drift(1), np.zeros(2)
-            space, actions = drift.single_observation_space, drift.single_action_space
-            super().__init__(space, [(zeros, {})], [(zeros, 0.0, False, False, {})], actions)
-
-    with SyncVectorEnv([One, partial(Astray, part, wrong)], validate=True) as envs:
-        envs.reset(seed=0)
-        envs.step(np.zeros((4, 2)))
-        with pytest.raises(kind, match=said):
-            envs.step(np.zeros((4, 2)))
-
-
-def test_final_observations_of_vector_envs_are_checked() -> None:
-    inner = partial(
-        SyncVectorEnv,
-        [partial(lapsing, BOX, INSIDE, INSIDE + 5, step=2, ends=True)] * 2,
-        autoreset_mode="SameStep",
-    )
-    with SyncVectorEnv([inner], autoreset_mode="SameStep", validate=True) as envs:
-        envs.reset(seed=0)
-        envs.step([0, 0])
-        with pytest.raises(InvalidObservationError, match=r"environment 0 .* step 2 since its"):
-            envs.step([0, 0])
 
 
 def test_a_copy_is_checked_as_well() -> None:

@@ -245,35 +245,29 @@ class GroupDescription:
 
     def change_since(self, other: GroupDescription) -> str | None:
         """Return a text about what differs, and must not, after environments were built again."""
-        if self.counts != other.counts:
-            counts = list(other.counts), list(self.counts)
-            return _CHANGED.format("number of rows", *counts, "one vector env has another size")
-        return (
-            _change("observation space", other.observation_spaces, self.observation_spaces)
-            or _change("action space", other.action_spaces, self.action_spaces)
-            or _change("info_space", other.info_spaces, self.info_spaces)
-        )
+        for kind, known, now in (
+            ("number of rows", [list(other.counts)], [list(self.counts)]),
+            ("observation space", other.observation_spaces, self.observation_spaces),
+            ("action space", other.action_spaces, self.action_spaces),
+            ("info_space", other.info_spaces, self.info_spaces),
+        ):
+            # Rows that share a space before and after are compared once.
+            pairs = {(id(pair[0]), id(pair[1])): pair for pair in zip(known, now, strict=False)}
+            for before, after in pairs.values():
+                detail = "they must be equal"
+                if isinstance(before, Space) and isinstance(after, Space):
+                    if is_same(before, after):
+                        continue
+                    detail = f"the first difference: {difference(before, after)}"
+                if before != after:
+                    return _CHANGED.format(kind, before, after, detail)
+        return None
 
 
 _CHANGED = (
     "environments that were built in place of others have another {} than before: expected {}, "
     "found {}; {}: it must stay the same"
 )
-
-
-def _change(kind: str, known: Sequence[Any], now: Sequence[Any]) -> str | None:
-    """Return a text about spaces that differ after environments were built again, or None."""
-    # Rows that share a space before and after are compared once.
-    pairs = {(id(pair[0]), id(pair[1])): pair for pair in zip(known, now, strict=True)}
-    for before, after in pairs.values():
-        if isinstance(before, Space) and isinstance(after, Space):
-            if not is_same(before, after):
-                detail = f"the first difference: {difference(before, after)}"
-                return _CHANGED.format(kind, before, after, detail)
-        elif before != after:
-            detail = "one of them is missing" if None in (before, after) else "they must be equal"
-            return _CHANGED.format(kind, before, after, detail)
-    return None
 
 
 def close_all(built: Iterable[Built], low: int) -> Failure | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vecspaces.layout import Mismatch
 from vecspaces.vector.exchange.info_space import InfoKey, InfoRows
-from vecspaces.vector.exchange.infos import Column, Columns, InfosByRow
+from vecspaces.vector.exchange.infos import Columns, InfosByRow, split
 
 
 class InfoWriter:
@@ -85,31 +85,9 @@ class InfoWriter:
 
     def write_columns(self, columns: Columns, rows: Sequence[int]) -> Columns:
         """Write the infos of a vector env, of some rows; return what is not declared."""
-        for key, *_ in self._keys:
-            _clear(key, rows)
-            if key.name in columns:
-                try:
-                    _write_column(key, columns[key.name])
-                except Mismatch as error:
-                    raise _named(error, key) from error.__cause__
-        return {name: column for name, column in columns.items() if name not in self._names}
-
-
-def _write_column(key: InfoKey, column: Column) -> None:
-    """Write the values of one key, which the rows of a column have."""
-    values, rows = column.values, list(column.rows)
-    if isinstance(values, dict):
-        raise Mismatch(str(key.rows.layout.space), "dicts")
-    if isinstance(values, list) or values.dtype == object:
-        for row, value in zip(rows, values, strict=True):
-            key.rows.write(row, value)
-    else:
-        try:
-            key.rows.write_batch(values, at=np.array(rows))
-        except Mismatch as error:
-            concerned = None if error.row is None else rows[error.row]
-            raise error.at((), concerned) from error.__cause__
-    key.mask[rows] = True
+        declared = {name: columns[name] for name in columns if name in self._names}
+        self.write(split([declared], rows), None if len(rows) == len(self._rows) else rows)
+        return {name: columns[name] for name in columns if name not in declared}
 
 
 def _clear(key: InfoKey, rows: Sequence[int]) -> None:

@@ -15,14 +15,12 @@ import numpy as np
 
 from vecspaces.checks import show_value
 from vecspaces.errors import InvalidFlagError, InvalidInfoError, InvalidRewardError
-from vecspaces.interop import native_space, native_values
+from vecspaces.interop import native_values
 from vecspaces.layout import Mismatch
 from vecspaces.layout.casting import fit
 from vecspaces.spaces import Space
-from vecspaces.vector.exchange.infos import infos_as_list
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import InvalidResult, as_info, as_reward, failed
-from vecspaces.vector.utils import iterate
 
 _BOOLS = (bool, np.bool_)
 
@@ -91,24 +89,21 @@ class Validated:
     `declared` are the spaces of declared infos.
     """
 
-    since = "of its episode"
-
     def __init__(
         self, env: Any, built: Built, rows: range, declared: Mapping[str, Space[Any]]
     ) -> None:
         self._env, self._rows, self._declared, self.steps = env, rows, declared, 0
-        names = ("single_observation_space", "observation_space")
-        original = getattr(built.env, names[not built.is_vector])
-        self._rules = [observation_rule(space, original) for space in built.observation_spaces]
+        (space,) = built.observation_spaces
+        self._explain = observation_rule(space, built.env.observation_space)
 
     def reset(self, **arguments: Any) -> Any:
-        """Begin an episode in each row."""
+        """Begin an episode."""
         result = self._env.reset(**arguments)
         self.steps = 0
         return self._check(result, 2)
 
     def step(self, action: Any) -> Any:
-        """Take an action in each row."""
+        """Take an action."""
         result = self._env.step(action)
         self.steps += 1
         return self._check(result, 5)
@@ -123,15 +118,14 @@ class Validated:
                 self._check_parts(*parts)
             except InvalidResult as error:
                 command = "step" if self.steps else "reset"
-                where = f"step {self.steps} {self.since}" if self.steps else "reset"
+                where = f"step {self.steps} of its episode" if self.steps else "reset"
                 raise failed(error.in_call(where), self._rows, command) from None
         return parts
 
-    def _check_parts(self, *parts: Any) -> None:
-        self._check_row(0, *parts)
-
-    def _check_row(self, number: int, observation: Any, *others: Any) -> None:
-        self._check_observation(number, observation)
+    def _check_parts(self, observation: Any, *others: Any) -> None:
+        wrong = self._explain(observation)
+        if wrong is not None:
+            raise InvalidResult.outside("observation", wrong)
         *scalars, info = others
         if scalars:
             reward, terminated, truncated = scalars
@@ -140,47 +134,6 @@ class Validated:
             check_flag("truncated", truncated)
         if info or info.__class__ is not dict:
             check_info(info)
-            self._check_declared(info)
-
-    def _check_observation(self, number: int, observation: Any) -> None:
-        wrong = self._rules[number](observation)
-        if wrong is not None:
-            raise InvalidResult.outside("observation", wrong)
-
-    def _check_declared(self, info: Mapping[Any, Any]) -> None:
-        wrong = explain_info(self._declared, info)
-        if wrong is not None:
-            raise InvalidResult.outside("info", wrong)
-
-
-class ValidatedVector(Validated):
-    """Resets and steps a vector env; raises if one of its rows is invalid."""
-
-    since = "since its reset"
-
-    def __init__(
-        self, env: Any, built: Built, rows: range, declared: Mapping[str, Space[Any]]
-    ) -> None:
-        super().__init__(env, built, rows, declared)
-        self._batch_space = native_space(built.env.observation_space)
-
-    def _check_parts(self, observations: Any, *others: Any) -> None:
-        *scalars, infos = others
-        check_info(infos)
-        count = len(self._rows)
-        try:
-            batch = list(iterate(self._batch_space, observations))
-            columns = [np.broadcast_to(values, (count,)) for values in scalars]
-            rows = list(zip(batch, *columns, infos_as_list(infos, count), strict=True))
-        except Exception:  # a batch of the wrong form, which the group reports
-            return
-        for number, row in enumerate(rows):
-            info = row[-1]
-            try:
-                self._check_row(number, *row)
-                if "final_obs" in info:  # of an episode that ended (SAME_STEP)
-                    self._check_observation(number, info["final_obs"])
-                self._check_declared(info.get("final_info", {}))
-            except InvalidResult as error:
-                error.row = self._rows[number]
-                raise
+            wrong = explain_info(self._declared, info)
+            if wrong is not None:
+                raise InvalidResult.outside("info", wrong)

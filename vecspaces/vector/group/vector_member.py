@@ -9,21 +9,20 @@ from time import perf_counter_ns
 from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from vecspaces.checks import RAISED
+from vecspaces.errors import ResetNeededError
 from vecspaces.interop import is_foreign_vector_env
-from vecspaces.layout import Layout, Mismatch
+from vecspaces.layout import Mismatch
 from vecspaces.seeding import derive_seed
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
-from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot, split
+from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot
 from vecspaces.vector.exchange.messages import RowState, Starts
 from vecspaces.vector.group.attributes import Call, get_attribute
 from vecspaces.vector.group.building import Built, holds_envs, reaches_each
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
 from vecspaces.vector.group.group import Failures, Group, Note, reset_arguments
-from vecspaces.vector.group.validation import ValidatedVector
 
 
 class VectorMember(Group):
@@ -41,30 +40,17 @@ class VectorMember(Group):
 
     def begin_anew(self, starts: Starts) -> None:
         """Drop the state of all episodes; the next step of `starts` reports a lost one."""
-        # The slot with its last observations, and a copy of them if the slot does not have all.
-        self._slot = 0
-        self._latest: Any = None
+        self._slot = 0  # with its last observations
         # Rows whose worker was replaced, until they begin an episode, or until a step has reported
         # their loss. `_first` is the result of the reset after it, until a step has returned it.
         self._lost = starts
         self._first: tuple[Any, Columns] | None = None
         # Seeds and options, if the next step must begin an episode in all rows.
         self._starts: Starts = {}
-        # The layout of observations that are encoded alone; made when first needed.
-        self._layout: Layout | None = None
-        self._make_stepper()
 
     def replace(self, place: int, built: Built) -> None:
         """Use another vector env instead of this one."""
         self.built[place] = built
-        self._make_stepper()
-
-    def _make_stepper(self) -> None:
-        """Make the object that resets and steps the vector env."""
-        self._stepper = self._env
-        if self._builder.validate and self._env is not None:
-            declared = self._buffers.plan.info_spaces
-            self._stepper = ValidatedVector(self._env, self.built[0], self.rows, declared)
 
     # ------------------------------------------------------------------ episodes
 
@@ -100,40 +86,29 @@ class VectorMember(Group):
         self, slot: int, rows: list[int], seed: Any, options: dict[str, Any]
     ) -> Columns:
         """Reset some rows; refuse another library's vector env if it resets other rows too."""
-        self._reset_lost("reset")
-        others = np.setdiff1d(self.rows, rows)
+        if self._lost or self._first is not None:
+            text = "reset: the worker of {:envs}, one vector env, was replaced: reset all of them"
+            raise ResetNeededError(Message(text, self.rows))
+        buffers, others = self._buffers, np.setdiff1d(self.rows, rows)
         # Vector envs of vecspaces support the mask, and wrappers of them may change the other rows.
-        before = None if reaches_each(self._env) else self._shown(others)
+        # Values without a fixed size may be with the caller, so they are not compared.
+        before = None
+        if not (reaches_each(self._env) or buffers.plan.observations.has_variable):
+            before = buffers.observations[self._slot].read(copy=True, at=others)
         options["reset_mask"] = np.isin(self.rows, rows)
         observations, columns = self._reset("reset", seed, options)
-        if before is not None and not _same(before, self._encode(observations, others)):
+        self._write(slot, observations)
+        if before is not None and not _same(before, buffers.observations[slot].read(at=others)):
             raise ValueError(
                 f"{self._env!r} does not know options['reset_mask']: it reset all of its "
                 "environments; reset them together"
             )
-        if self._first is None:
-            self._write(slot, observations)
-        else:
-            # The other rows keep the observations from before their episodes were lost.
-            numbers = np.array(rows)
-            chosen = self._encode(observations, numbers)
-            self._buffers.observations[slot].write_batch(chosen, at=numbers)
-            held = gather(split([self._first[1]], others.tolist()))
-            self._first = snapshot(observations), held
-        self._lost = {row: self._lost[row] for row in self._lost if row not in rows}
         return columns
-
-    def _shown(self, rows: npt.NDArray[Any]) -> Any:
-        """Return the last observations of some rows."""
-        last = self._latest if self._first is None else self._first[0]
-        if last is None:
-            return self._buffers.observations[self._slot].read(copy=True, at=rows)
-        return self._encode(last, rows)
 
     def _reset(self, command: str, seed: Any, options: Any) -> tuple[Any, Columns]:
         """Reset the vector env; return its observations, and its infos by rows of the batch."""
         arguments = reset_arguments(seed, options)
-        observations, infos = unpack_reset(self._run(command, self._stepper.reset, **arguments))
+        observations, infos = unpack_reset(self._run(command, self._env.reset, **arguments))
         return observations, self._columns(infos)
 
     def _reset_lost(self, command: str) -> tuple[Any, Columns] | None:
@@ -195,7 +170,7 @@ class VectorMember(Group):
         actions = self._buffers.actions.read(copy=True, at=self._at)
         if self.built[0].translate is not None:
             actions = self.built[0].translate(actions)
-        result = self._run("step", self._stepper.step, actions)
+        result = self._run("step", self._env.step, actions)
         try:
             observations, rewards, terminations, truncations, infos = result
             infos = dict(infos)
@@ -237,10 +212,6 @@ class VectorMember(Group):
         except Mismatch as error:
             raise error.at((), self.rows.start + (error.row or 0)) from None
         self._slot = slot
-        # A value that is too large for the memory was sent to the caller, and is not available
-        # here.
-        spills = buffers.plan.observations.has_variable and not reaches_each(self._env)
-        self._latest = snapshot(observations) if spills else None
 
     def _write_scalars(self, slot: int, rewards: Any, terminations: Any, truncations: Any) -> None:
         buffers, at = self._buffers, self._at
@@ -350,17 +321,6 @@ class VectorMember(Group):
     def _columns(self, infos: Mapping[str, Any]) -> Columns:
         """Convert its infos to columns over the rows of the batch."""
         return columns_of(infos, len(self.rows), self.rows.start) if infos else {}
-
-    def _encode(self, observations: Any, rows: npt.NDArray[Any]) -> Any:
-        """Return some rows of a batch, as they would be read from shared memory."""
-        if self._layout is None:
-            self._layout = self._buffers.plan.observations.of_rows(len(self.rows))
-        (place,) = self._layout.bind(np.zeros(self._layout.size, np.uint8), spill=True)
-        try:
-            place.write_batch(observations)
-        except Mismatch as error:
-            raise error.at((), self.rows.start + (error.row or 0)) from None
-        return place.read(copy=True, at=rows - self.rows.start)
 
     def _seed(self, seeds: Sequence[int | None]) -> int | list[int | None] | None:
         """Return seeds in the form for the vector env: all accept an int, only some a list."""
