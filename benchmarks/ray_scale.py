@@ -2,7 +2,7 @@
 
     python -m benchmarks.ray_scale
 
-Measures the constants of the model in docs/scale.md on this machine, compares the model's
+Measures the constants of the model behind docs/scale.md on this machine, compares the model's
 predictions with measurements of other cases, and prints the model's tables. Both Ray nodes run on
 this machine: Ray transfers objects between their stores over the loopback device.
 """

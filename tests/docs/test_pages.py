@@ -46,14 +46,6 @@ def test_the_programs_of_pages_compile_and_their_links_lead_to_files() -> None:
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
-@pytest.mark.usefixtures("start_method")
-@pytest.mark.parametrize("path", sorted(DOCS.glob("tutorials/*.md")), ids=lambda path: path.stem)
-def test_all_of_the_code_of_a_tutorial_runs(path: Path) -> None:
-    for block in BLOCK.findall(path.read_text(encoding="utf-8")):
-        if ">>>" not in block:
-            exec(compile(block, str(path), "exec"), {"__name__": "__main__"})
-
-
 def test_the_files_that_a_page_names_are_there() -> None:
     folders = [ROOT / "vecspaces", ROOT / "tests" / "vector"]
     inner = [path for folder in folders for path in folder.rglob("*") if path.is_dir()]
