@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 AgentLayout: TypeAlias = Literal["rows", "dict"]
 Backend: TypeAlias = Literal["async", "sync", "thread", "ray"]
 StartMethod: TypeAlias = Literal["fork", "spawn", "forkserver"]
-Placement: TypeAlias = Literal["spread", "pack"]
 
 
 class RowOptions(TypedDict, total=False):
@@ -56,10 +55,8 @@ class RowOptions(TypedDict, total=False):
     worker_init_fn: Callable[[int], Any] | None
 
     # RayVectorEnv
-    envs_per_actor: int | None
     address: str | None
     resources_per_worker: Mapping[str, Any] | None
-    placement: Placement
 
 
 class MakeOptions(RowOptions, total=False):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.ray.backend import RayBackend
-from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose_resources
+from vecspaces.vector.backends.ray.cluster import Connection, choose_resources
 from vecspaces.vector.backends.worker_setup import plan_workers
-from vecspaces.vector.engine.arguments import Settings, list_factories
+from vecspaces.vector.engine.arguments import Settings, check_workers, list_factories
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from vecspaces.vector.autoreset import AnyAutoresetMode
     from vecspaces.vector.engine.batch_spaces import ObservationMode
     from vecspaces.vector.engine.restarts import OnStepTimeout, OnWorkerDeath
-    from vecspaces.vector.options import Placement
 
 
 class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
@@ -31,15 +30,13 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
 
     Args:
         env_fns: Factories of environments; each is called once, in its actor.
-        num_workers: The number of actors. None: chosen from `envs_per_actor`, or from the CPUs of
-            the cluster.
-        envs_per_actor: The maximum number of factories per actor, instead of `num_workers`.
+        num_workers: The number of actors, which Ray distributes over the nodes. None: as many as
+            the cluster has room for.
         address: The cluster. None: the cluster that this process is connected to, that RAY_ADDRESS
             names, or that runs on this machine, in this order; otherwise a local one is started,
             which ends with the last vector env that uses it.
         resources_per_worker: The resources that an actor reserves: `num_cpus`, `num_gpus`,
             `memory`, or names of custom resources.
-        placement: `"spread"` distributes the actors over the nodes, `"pack"` uses few nodes.
         on_worker_death: `"raise"`, or `"restart"`: a new actor, on another node if its node is
             gone; or a function, as in `AsyncVectorEnv`.
         on_step_timeout: `"raise"`, `"restart"` or a function, as in `AsyncVectorEnv`; with
@@ -67,10 +64,8 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         observation_mode: ObservationMode = "same",
         autoreset_mode: AnyAutoresetMode = AutoresetMode.NEXT_STEP,
         num_workers: int | None = None,
-        envs_per_actor: int | None = None,
         address: str | None = None,
         resources_per_worker: Mapping[str, Any] | None = None,
-        placement: Placement = "spread",
         batch_size: int | None = None,
         buffers: int = 1,
         variable_capacity: int = 65536,
@@ -87,16 +82,14 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         info_space: Any = None,
     ) -> None:
         arguments = locals()  # named as in `Settings`
-        if placement not in PLACEMENTS:
-            raise ValueError(f"placement must be 'spread' or 'pack', found {placement!r}")
         self.env_fns = list_factories(env_fns)
         settings = Settings.of(len(self.env_fns), arguments)
         resources = choose_resources(resources_per_worker)
         connection = Connection(address)
         try:
-            self.num_workers = _choose_actors(
-                len(self.env_fns), num_workers, envs_per_actor, connection, resources
-            )
+            if num_workers is None:
+                num_workers = max(1, min(connection.room_for(resources), len(self.env_fns)))
+            self.num_workers = check_workers(num_workers, len(self.env_fns))
             setups = plan_workers(
                 self.env_fns,
                 self.num_workers,
@@ -105,7 +98,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
                 by_value=True,
                 validate=settings.validate,
             )
-            backend = RayBackend(setups, connection, resources, placement, settings.slow_warning)
+            backend = RayBackend(setups, connection, resources, settings.slow_warning)
             self._finalizer = weakref.finalize(self, backend.drop, "a RayVectorEnv")
             super().__init__(backend, settings)
         except BaseException:
@@ -118,28 +111,3 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         """Close every environment and end every actor; called by `close`."""
         self._finalizer.detach()
         super().close_extras(timeout, terminate, **kwargs)
-
-
-def _choose_actors(
-    num_factories: int,
-    num_workers: int | None,
-    envs_per_actor: int | None,
-    connection: Connection,
-    resources: Mapping[str, float],
-) -> int:
-    """Choose the number of actors."""
-    if num_workers is not None and envs_per_actor is not None:
-        raise ValueError("give num_workers or envs_per_actor, not both")
-    for name, value in (("num_workers", num_workers), ("envs_per_actor", envs_per_actor)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1 or None, found {value}")
-    if envs_per_actor is not None:
-        return -(-num_factories // envs_per_actor)
-    if num_workers is None:
-        return max(1, min(connection.room_for(resources), num_factories))
-    if num_workers > num_factories:
-        raise ValueError(
-            f"num_workers={num_workers} is more than the {num_factories} environments: "
-            "an actor needs at least one"
-        )
-    return num_workers

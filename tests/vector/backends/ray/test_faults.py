@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import subprocess
-import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -304,26 +302,21 @@ def test_where_no_node_has_room_a_restart_says_so_and_goes_on_when_one_has(
         assert_as_new(envs)
 
 
-# ---------------------------------------------------------------------- object stores
+@pytest.mark.usefixtures("lent_actors")
+def test_a_full_object_store_is_named_and_breaks_no_actor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise ray.exceptions.ObjectStoreFullError
 
-
-@pytest.mark.full
-@pytest.mark.timeout(180)
-def test_a_full_object_store_is_named_and_breaks_no_actor() -> None:
-    program = [sys.executable, "-W", "ignore", "-m", f"{__package__}.full_store"]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=150)
-    assert done.returncode == 0, done.stderr
-    assert [line.partition(" (")[0] for line in done.stdout.splitlines()[1:3]] == [
-        "here needs a reset",
-        "here goes on",
-    ]
-    found = [line for line in done.stdout.splitlines() if "there is no room for" in line]
-    for line, (where, whose) in zip(
-        found, [("here", "its"), ("there", "the caller's")], strict=True
-    ):
-        assert line.startswith(f"{where} worker 0 on node ")
-        assert f"what step returned in the object store of {whose} node" in line
-        assert "give Ray more object_store_memory, free disk space, or return less" in line
+    with make(tmp_path, None) as envs:
+        envs.reset(seed=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(ray, "get", refuse)
+            with pytest.raises(ray.exceptions.ObjectStoreFullError) as full:
+                envs.step(ACTIONS)
+        assert "failed in step" in str(full.value.__cause__)
+        assert_as_new(envs)
 
 
 # ---------------------------------------------------------------------- the end

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     ("count", "arguments", "expected"),
     [
         (7, {"num_workers": 3}, [2, 2, 3]),
-        (5, {"envs_per_actor": 2}, [1, 2, 2]),
         # As many actors as the cluster of four CPUs has room for, and environments to run.
         (9, {"resources_per_worker": {"num_cpus": 2}}, [4, 5]),
         (1, {}, [1]),
@@ -60,23 +59,19 @@ def test_actors_get_slices(count: int, arguments: Any, expected: list[int]) -> N
 
 
 @pytest.mark.full
-def test_spread_takes_all_nodes_and_pack_as_few_as_it_can(cluster: Cluster) -> None:
-    with more_nodes(cluster, 4, 4) as (_, ids):
-        how = {"num_workers": 2, "resources_per_worker": BERTH}
-        with RayVectorEnv(ledgers(2), placement="spread", **how) as envs:
-            assert sorted(envs.call(node_of)) == sorted(ids)
-        with RayVectorEnv(ledgers(2), placement="pack", **how) as envs:
-            assert len(set(envs.call(node_of))) == 1
+def test_actors_take_all_nodes(cluster: Cluster) -> None:
+    with (
+        more_nodes(cluster, 4, 4) as (_, ids),
+        RayVectorEnv(ledgers(2), num_workers=2, resources_per_worker=BERTH) as envs,
+    ):
+        assert sorted(envs.call(node_of)) == sorted(ids)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"placement": "anywhere"}, "placement must be 'spread' or 'pack', found 'anywhere'"),
         ({"num_workers": 5}, "num_workers=5 is more than the 4 environments"),
-        ({"num_workers": 0}, "num_workers must be at least 1"),
-        ({"envs_per_actor": 0}, "envs_per_actor must be at least 1"),
-        ({"num_workers": 2, "envs_per_actor": 2}, "not both"),
+        ({"num_workers": 0}, "num_workers must be an integer of at least 1"),
         ({"resources_per_worker": {"num_cpus": -1}}, r"resources_per_worker\['num_cpus'\].*-1"),
         ({"resources_per_worker": {"num_cpus": 0}}, "must request something"),
         (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import multiprocessing
@@ -12,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing import util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -220,15 +218,11 @@ def start_process(
     fork server.
     """
     method = context.get_start_method()
-    process: BaseProcess
     startup_name = StartupName(name)
     startup_name.variables = variables
-    if method == "fork":
-        process = _ForkedProcess(name=name, target=target, args=args, daemon=daemon)
-    else:
-        process = context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
-            name=startup_name, target=target, args=args, daemon=daemon
-        )
+    process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # it is on subclasses
+        name=startup_name, target=target, args=args, daemon=daemon
+    )
     try:
         with _without_lost_main() if method != "fork" else contextlib.nullcontext():
             if method == "forkserver":
@@ -268,7 +262,7 @@ def _without_lost_main() -> Iterator[None]:
 
 
 if system.FORK:
-    from multiprocessing import forkserver, popen_fork
+    from multiprocessing import forkserver
 
     def _start_by_server(process: BaseProcess, seconds: float) -> None:
         """Start a process by multiprocessing's fork server, for whose imports it waits unboundedly.
@@ -317,43 +311,3 @@ if system.FORK:
             os.close(alive)
 
     system.run_in_forks(_renew)
-
-    class _ForkPopen(popen_fork.Popen):
-        """multiprocessing's class for forks; one that fails leaves no descriptors."""
-
-        def _launch(self, process_obj: Any) -> None:
-            opened = descriptors.acquire(os.pipe, os.pipe)
-            try:
-                self.pid = os.fork()
-            except BaseException:
-                descriptors.close(*opened)
-                raise
-            # The stream that ends with the worker, and the one that ends with the caller.
-            sentinel, lives, caller_sentinel, caller_lives = opened
-            if self.pid == 0:
-                descriptors.close(sentinel, caller_lives)
-                _run_forked(process_obj, caller_sentinel)
-            descriptors.close(lives, caller_sentinel)
-            self.sentinel = sentinel
-            self.finalizer = util.Finalize(self, descriptors.close, (sentinel, caller_lives))
-
-    class _ForkedProcess(multiprocessing.context.ForkProcess):
-        """A process that is forked."""
-
-        @staticmethod
-        def _Popen(process_obj: Any) -> Any:  # noqa: N802 - multiprocessing's name
-            return _ForkPopen(process_obj)
-
-    def _run_forked(process_obj: Any, caller_sentinel: int) -> None:
-        """Run in the forked process, and end it."""
-        code = 1
-        try:
-            # The exit handlers are this process's own, as with other start methods.
-            atexit._clear()
-            atexit.register(util._exit_function)  # type: ignore[attr-defined]
-            code = process_obj._bootstrap(parent_sentinel=caller_sentinel)
-        finally:
-            try:
-                atexit._run_exitfuncs()
-            finally:
-                os._exit(code)

@@ -25,7 +25,6 @@ from typing import Any
 from vecspaces import system
 from vecspaces.memory import anonymous_file
 from vecspaces.vector.backends.process import descriptors
-from vecspaces.vector.backends.process.interrupts import is_caught
 
 # The time between checks for an answer.
 _LOOK_SECONDS = 0.5e-3
@@ -102,14 +101,12 @@ class StackFile:
         """Let `faulthandler` write to the file.
 
         A fork inherits the caller's `faulthandler`, which would write to the caller's file.
-        Handlers of others for crashes (Julia, a JVM) are not replaced.
         """
         if self._file < 0:
             return
         os.pwrite(self._file, _HEAD.pack(threading.get_ident(), -1, 0), 0)
         os.lseek(self._file, _HEAD.size, os.SEEK_SET)
-        if faulthandler.is_enabled() or not any(map(is_caught, _CRASHES)):
-            faulthandler.enable(self._file)
+        faulthandler.enable(self._file)
         # A process that an environment forks has no stacks here.
         system.run_in_forks(faulthandler.disable)
 

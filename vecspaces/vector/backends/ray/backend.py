@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
+from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.vector.backends.ray.actor import GroupActor
-from vecspaces.vector.backends.ray.cluster import Connection, Reservation, full_store_errors
+from vecspaces.vector.backends.ray.cluster import Connection, Reservation
 from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers, index_of
@@ -53,14 +53,12 @@ class RayBackend(RemoteBackend):
         setups: Sequence[WorkerSetup],
         connection: Connection,
         resources: Mapping[str, float],
-        placement: str,
         slow_warning: float | None = None,
     ) -> None:
         super().__init__(setups, slow_warning)
         self._connection = connection
         self._ray = connection.ray
         self._resources = resources
-        self._placement = placement
         self._reservation: Reservation | None = None
         self._nodes = [""] * len(self._setups)
         self._building: set[int] = set()
@@ -76,9 +74,7 @@ class RayBackend(RemoteBackend):
 
     def _prepare(self) -> None:
         """Reserve the places of all actors; after `close` there are none to start one in."""
-        self._reservation = Reservation(
-            self._connection, len(self._setups), self._resources, self._placement
-        )
+        self._reservation = Reservation(self._connection, len(self._setups), self._resources)
 
     def _start(self, worker: int) -> None:
         """Start an actor that builds its environments."""
@@ -217,13 +213,14 @@ class RayBackend(RemoteBackend):
         errors = self._ray.exceptions
         try:
             op, packed, more = self._ray.get(answer)
-        except (errors.RayTaskError, errors.RaySystemError, *full_store_errors(self._ray)) as error:
+        except (
+            errors.RayTaskError,
+            errors.RaySystemError,
+            errors.OutOfDiskError,
+            errors.ObjectStoreFullError,
+        ) as error:  # the actor lives
             verb = (asked or Op.BUILD).verb
             failure = Failure.of(error, self._ids(worker), verb, worker)
-            if isinstance(error, full_store_errors(self._ray)):
-                # The actor lives. For a reply that it could not store, Ray raises both kinds.
-                of_actor = isinstance(error, errors.RayTaskError)
-                failure.exception = self._store_is_full(worker, verb, of_actor)
             return Reply(worker, Op.DONE if asked is Op.CLOSE else Op.FAILED, seq, failure)
         except errors.RayError as error:
             return self._lose(worker, error)
@@ -243,17 +240,6 @@ class RayBackend(RemoteBackend):
                 if failed.op is Op.DIED:
                     return failed
         return self._fail(asked, reply) if op is Op.FAILED else reply
-
-    def _store_is_full(self, worker: int, verb: str, of_actor: bool) -> WorkerError:
-        """Make the error for a reply that does not fit into the object store."""
-        rows = self._ids(worker)
-        text = "{:worker} on node {} ({:envs}): there is no room for what {} returned in the "
-        text += "object store of {} node, and none on its disk: give Ray more object_store_memory, "
-        text += "free disk space, or return less (fewer environments per actor, smaller "
-        text += "observations); reset() goes on"
-        whose = "its" if of_actor else "the caller's"
-        message = Message(text, worker, self._nodes[worker], rows, verb, whose)
-        return WorkerError(message, rows, worker, verb)
 
     def _lose(self, worker: int, error: Exception) -> Reply | None:
         """Return the death of an actor; start it again if it never started."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from vecspaces.interop import require_extra
 
-PLACEMENTS = ("spread", "pack")
-
 # Arguments of `ray.remote`, and Ray's other names of these resources; every other resource is
 # defined by the user.
 _NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
@@ -73,11 +71,6 @@ class Connection:
             self.ray.shutdown()
 
 
-def full_store_errors(ray: Any) -> tuple[type[Exception], ...]:
-    """Return the types of Ray's errors for a full object store and disk."""
-    return ray.exceptions.OutOfDiskError, ray.exceptions.ObjectStoreFullError
-
-
 def choose_resources(given: Mapping[str, Any] | None) -> dict[str, float]:
     """Return the resources of one actor by name, checked, without those that are 0."""
     wanted = {"num_cpus": 1, **(given or {})}
@@ -101,9 +94,7 @@ class Reservation:
     If a node dies, Ray moves its places to other nodes.
     """
 
-    def __init__(
-        self, connection: Connection, count: int, resources: Mapping[str, float], placement: str
-    ) -> None:
+    def __init__(self, connection: Connection, count: int, resources: Mapping[str, float]) -> None:
         self._connection = connection
         self._ray = connection.ray
         self._count = count
@@ -116,9 +107,7 @@ class Reservation:
         }
         # Without a number of CPUs, Ray reserves one.
         self._options = {"num_cpus": 0, **options}
-        self._group = self._ray.util.placement_group(
-            [self._amounts] * count, strategy=placement.upper()
-        )
+        self._group = self._ray.util.placement_group([self._amounts] * count, strategy="SPREAD")
 
     def start(self, kind: type, place: int) -> Any:
         """Start an actor in a reserved place, and return its handle without waiting for it."""
