@@ -43,9 +43,9 @@ PUBLIC = {
     "vecspaces.testing": {"Finding", "Report", "check_env"},
     "vecspaces.wrappers": {
         "ClipAction", "ClipReward", "DtypeObservation", "FilterObservation", "FlattenObservation",
-        "FrameStackObservation", "NormalizeObservation", "NormalizeReward",
+        "NormalizeObservation", "NormalizeReward",
         "RecordEpisodeStatistics", "RecordVideo", "RescaleAction", "RescaleObservation",
-        "RunningMeanStd", "TimeAwareObservation", "TransformAction", "TransformObservation",
+        "RunningMeanStd", "TransformAction", "TransformObservation",
         "TransformReward",
     },
     "vecspaces.adapters.gymnasium": {

@@ -5,7 +5,6 @@ It shares no code with what it is compared to: no layout, no env group, no sessi
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,8 +31,7 @@ class Shown(NamedTuple):
 class Row:
     """One environment as a wrapper shows it.
 
-    `stack` is the number of observations shown; `finals` tells whether the last observation of an
-    episode is changed where it stands in the infos.
+    `finals` tells whether the last observation of an episode is changed where the infos have it.
     """
 
     def __init__(
@@ -42,28 +40,25 @@ class Row:
         act: Callable[[Any], Any] = lambda action: action,
         see: Callable[[Any, int], Any] = lambda observation, time: observation,
         pay: Callable[[float], float] = lambda reward: reward,
-        stack: int = 0,
         finals: bool = True,
     ) -> None:
         self.env, self.act, self.see, self.pay = env, act, see, pay
-        self.stack, self.finals = stack, finals
+        self.finals = finals
 
     def reset(self, **arguments: Any) -> Any:
         observation, info = self.env.reset(**arguments)
         self.time = 0
-        self.frames = deque([observation] * self.stack, maxlen=self.stack)
         return self.show(observation), info
 
     def step(self, action: Any) -> Any:
         observation, reward, *others = self.env.step(self.act(action))
         self.time += 1
-        self.frames.append(observation)
         shown = self.show(observation)
         self.final = shown if self.finals else observation
         return shown, self.pay(reward), *others
 
     def show(self, observation: Any) -> Any:
-        return np.stack(self.frames) if self.stack else self.see(observation, self.time)
+        return self.see(observation, self.time)
 
 
 class Model:

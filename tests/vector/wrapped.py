@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,7 @@ from vecspaces.wrappers import (
     ClipReward,
     DtypeObservation,
     FlattenObservation,
-    FrameStackObservation,
     RecordEpisodeStatistics,
-    TimeAwareObservation,
     TransformAction,
 )
 
@@ -90,11 +87,6 @@ def stacked(envs: VectorEnv[Any, Any, Any]) -> Any:
     return RecordEpisodeStatistics(Halved(Negative(Shifted(envs))))
 
 
-def timed(envs: VectorEnv[Any, Any, Any]) -> Any:
-    envs.spec = SimpleNamespace(max_episode_steps=9)
-    return FlattenObservation(TimeAwareObservation(envs, flatten=False))
-
-
 def flattened(envs: VectorEnv[Any, Any, Any]) -> Any:
     envs = DtypeObservation(FlattenObservation(envs), np.float64)
     return ClipReward(TransformAction(envs, following), 0.3, 2.2)
@@ -131,7 +123,6 @@ DOUBLED = {
     "see": lambda observation, time: observation * 2,
     "finals": False,
 }
-TIMED = {"see": lambda observation, time: np.append(observation, time)}
 FLAT = {
     "act": following,
     "see": lambda observation, time: observation.astype(np.float64),
@@ -151,8 +142,6 @@ WRAPPERS = {
     ),
     "step_wait": Wrapped(Halves, DOUBLED, streams=False, some=False),
     "all": Wrapped(Everything, DOUBLED, some=False),
-    "frames": Wrapped(lambda envs: FrameStackObservation(envs, 3), {"stack": 3}),
-    "time": Wrapped(timed, TIMED),
     "without a state": Wrapped(flattened, FLAT),
     "gymnasium": Wrapped(lambda envs: as_gymnasium(stacked(envs)), FOUR, counts=True),
     "gymnasium around step": Wrapped(lambda envs: as_gymnasium(Whole(envs)), DOUBLED, **STEP),

@@ -98,26 +98,6 @@ CASES: dict[str, tuple[str, dict[str, Any], Any]] = {
     "normalize": ("NormalizeObservation", {"epsilon": 1e-6}, [BOX]),
     "normalize wide": ("NormalizeObservation", {}, [MIXED]),
     "normalize reward": ("NormalizeReward", {"gamma": 0.9}, [BOX]),
-    "time": ("TimeAwareObservation", {}, [BOX]),
-    "time from 0 to 1": ("TimeAwareObservation", {"normalize_time": True}, [BOX]),
-    "time in a dict": (
-        "TimeAwareObservation", {"flatten": False, "dict_time_key": "at"}, [NESTED]
-    ),
-    "time in a tuple": ("TimeAwareObservation", {"flatten": False}, [NESTED["pair"]]),
-    "time beside": ("TimeAwareObservation", {"flatten": False}, [IMAGE]),
-    "frames": ("FrameStackObservation", {"stack_size": 3}, [IMAGE]),
-    "frames, one": ("FrameStackObservation", {"stack_size": 1}, [BOX]),
-    "frames, zeros": ("FrameStackObservation", {"stack_size": 2, "padding_type": "zero"}, [NESTED]),
-    "frames, nested": ("FrameStackObservation", {"stack_size": 4}, [NESTED]),
-    "frames, zero text": (
-        "FrameStackObservation", {"stack_size": 3, "padding_type": "zero"}, [WITH_TEXT]
-    ),
-    "frames, text": ("FrameStackObservation", {"stack_size": 2}, [WITH_TEXT]),
-    "frames, custom": (
-        "FrameStackObservation",
-        {"stack_size": 5, "padding_type": np.full(4, 1.5, np.float32)},
-        [BOX],
-    ),
 }  # fmt: skip
 # What RecordEpisodeStatistics shows beside its infos.
 COUNTS = ("episode_returns", "episode_lengths", "prev_dones", "episode_count")
@@ -244,11 +224,3 @@ def test_members_without_data_do_not_count_the_rows(space: Any) -> None:
         rows = iterate(plain_envs.observation_space, observations)
         for found, row in zip(flat, rows, strict=True):
             assert_identical(found, spaces.flatten(space, row))
-
-
-@pytest.mark.parametrize("space", [spaces.Dict({}), spaces.Dict(a=spaces.Tuple(()))], ids=str)
-def test_stacks_of_observations_without_data(space: Any) -> None:
-    with ours.FrameStackObservation(SyncVectorEnv(noise(to_gymnasium(space))), 2) as envs:
-        first = envs.reset(seed=0)[0]
-        mask = np.arange(COUNT) == 0
-        assert envs.reset(options={"reset_mask": mask})[0] == first

@@ -14,18 +14,12 @@ from tests.vector.test_saving import Run, without_times
 from vecspaces import make_vec, spaces, wrappers
 from vecspaces.vector import AutoresetMode, VectorRewardWrapper
 
-MIXED = spaces.Dict(text=spaces.Text(5), box=spaces.Box(-1, 1, (2,)))
 WRAPPERS: dict[str, Any] = {
     "statistics": [wrappers.RecordEpisodeStatistics],
     "normalize": [wrappers.NormalizeObservation, wrappers.NormalizeReward],
-    "frames": [partial(wrappers.FrameStackObservation, stack_size=4)],
-    "views": [partial(wrappers.FrameStackObservation, stack_size=3)],
-    "time": [wrappers.TimeAwareObservation],
-    "items": [partial(wrappers.FrameStackObservation, stack_size=2, padding_type="zero")],
     "several": [
         partial(wrappers.RescaleObservation, min_obs=0.0, max_obs=1.0),
         wrappers.NormalizeObservation,
-        partial(wrappers.FrameStackObservation, stack_size=2),
         wrappers.RecordEpisodeStatistics,
         partial(wrappers.ClipReward, min_reward=0.1, max_reward=0.5),
     ],
@@ -33,15 +27,8 @@ WRAPPERS: dict[str, Any] = {
 
 
 def made(name: str, mode: AutoresetMode, **options: Any) -> Any:
-    space = MIXED if name == "items" else spaces.Box(-1, 1, (3,))
-    factory = partial(Sampler, space, spaces.Discrete(3), 3)
-    if name == "views":
-        options["copy"] = False
+    factory = partial(Sampler, spaces.Box(-1, 1, (3,)), spaces.Discrete(3), 3)
     envs = make_vec(factory, 3, autoreset_mode=mode, **options)
-    if name == "time":
-        options = {"max_episode_steps": 12, **options}
-        envs.close()
-        envs = make_vec("CartPole-v1", 3, autoreset_mode=mode, **options)
     for wrapper in WRAPPERS[name]:
         envs = wrapper(envs)
     return envs
@@ -83,17 +70,17 @@ def run_ended(shown: Any) -> Any:
 
 def test_load_state_of_some_environments_copies_rows_but_no_statistics() -> None:
     envs: Any = make_vec("CartPole-v1", 4, backend="sync")
-    envs = wrappers.FrameStackObservation(wrappers.NormalizeReward(envs), 3)
+    envs = wrappers.NormalizeReward(envs)
     with wrappers.RecordEpisodeStatistics(envs) as envs:
         envs.reset(seed=0)
         before = [envs.step([0, 1, 1, 0])[0] for _ in range(3)][-1]
         state = envs.save_state([2])
         envs.step([0, 0, 0, 0])
-        count = envs.env.env.return_rms.count
+        count = envs.env.return_rms.count
         copies, _ = envs.load_state(state, [3, 0])
         assert_identical(copies, before[[2, 2]])
         assert envs.episode_lengths.tolist() == [3, 4, 4, 3]
-        assert envs.env.env.return_rms.count == count
+        assert envs.env.return_rms.count == count
         after = envs.step([1, 0, 0, 1])[0]
         assert_identical(after[0], after[3])
 
@@ -115,24 +102,22 @@ def test_save_state_refuses_wrappers_that_do_not_name_their_state() -> None:
 
 
 def test_load_state_refuses_the_state_of_other_wrappers() -> None:
-    stacked = partial(wrappers.FrameStackObservation, stack_size=2)
-    with stacked(make_vec("CartPole-v1", 2, backend="sync")) as envs:
+    with wrappers.NormalizeReward(make_vec("CartPole-v1", 2, backend="sync")) as envs:
         envs.reset(seed=0)
         state = envs.save_state()
-        with pytest.raises(ValueError, match="expected the state of no wrapper, found that of Fra"):
+        with pytest.raises(ValueError, match="expected the state of no wrapper, found that of Nor"):
             envs.env.load_state(state)
-        with pytest.raises(ValueError, match="of FrameStackObservation, found that of no wrapper"):
+        with pytest.raises(ValueError, match="of NormalizeReward, found that of no wrapper"):
             envs.load_state(envs.env.save_state())
         with pytest.raises(TypeError, match="expected a VectorState, found dict"):
             envs.load_state({})
         for call in (envs.save_state, partial(envs.load_state, state)):
             with pytest.raises(ValueError, match="env_ids must lie between 0 and 1, found 2"):
                 call([2])
-        other = wrappers.FrameStackObservation(envs.env, 3)
-        with pytest.raises(ValueError, match="observation_space of FrameStackObservation differs"):
+        other = wrappers.NormalizeReward(wrappers.DtypeObservation(envs.env, "f8"))
+        with pytest.raises(ValueError, match="observation_space of NormalizeReward differs"):
             other.load_state(state)
         again = wrappers.ClipReward(wrappers.RecordEpisodeStatistics(envs), 0, 1)
-        with pytest.raises(ValueError, match="RecordEpisodeStatistics, found that of FrameStack"):
+        with pytest.raises(ValueError, match="RecordEpisodeStatistics, found that of Normalize"):
             again.load_state(state)
-        stacks, _ = wrappers.ClipReward(envs, 0, 1).load_state(state)
-        assert_identical(stacks[:, 0], stacks[:, 1])
+        wrappers.ClipReward(envs, 0, 1).load_state(state)

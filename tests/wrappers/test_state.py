@@ -9,10 +9,8 @@ import time
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers.utils import RunningMeanStd as TheirMeanStd
@@ -21,7 +19,6 @@ from tests.compare import assert_identical
 from tests.envs import Drift, Ledger, failing, ledgers
 from tests.vector.bounds import kill
 from tests.vector.ways import WAYS, run_by
-from vecspaces import Env, make_vec, spaces
 from vecspaces import wrappers as ours
 from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
 from vecspaces.vector import (
@@ -40,90 +37,10 @@ def zeros(envs: Any) -> Any:
     return np.zeros(envs.num_envs, np.int64)
 
 
-def timed(envs: Any) -> Any:
-    """A vector env with a limit of steps."""
-    envs.spec = SimpleNamespace(max_episode_steps=50)
-    return envs
-
-
 def stacked(envs: Any) -> Any:
     """Every wrapper with a state."""
-    envs = ours.RecordEpisodeStatistics(timed(envs))
-    envs = ours.TimeAwareObservation(ours.FrameStackObservation(envs, 3))
+    envs = ours.RecordEpisodeStatistics(envs)
     return ours.NormalizeReward(ours.NormalizeObservation(envs))
-
-
-# ---------------------------------------------------------------------- frames
-
-
-class Screen(Env[Any, Any]):
-    """Shows frames of 84 x 84 that differ in every step."""
-
-    observation_space = spaces.Box(0, 255, (84, 84), np.uint8)
-    action_space = spaces.Discrete(5)
-
-    def __init__(self, number: int, length: int) -> None:
-        self.number, self.length, self.time = number, length, 0
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        self.time = 0
-        return self._frame(), {}
-
-    def step(self, action: Any) -> Any:
-        self.time += 1
-        return self._frame(), 0.0, self.time >= self.length, False, {}
-
-    def _frame(self) -> Any:
-        return np.full((84, 84), (self.time * 7 + self.number * 50) % 256, np.uint8)
-
-
-def screens(count: int, length: int, **arguments: Any) -> Any:
-    env_fns = [partial(Screen, number, length + number) for number in range(count)]
-    return SyncVectorEnv(env_fns, **arguments)
-
-
-def memory(arrays: list[Any]) -> int:
-    """The bytes of the memory that arrays lie in."""
-    owners: dict[int, int] = {}
-    for array in arrays:
-        while array.base is not None:
-            array = array.base
-        owners[id(array)] = array.nbytes
-    return sum(owners.values())
-
-
-@pytest.mark.parametrize("length", [2, 9, 40, 999])
-def test_views_of_frames_stay_as_they_were_and_cost_the_memory_of_one_frame(length: int) -> None:
-    inner, reference = screens(3, length, copy=False), screens(3, length)
-    with ours.FrameStackObservation(inner, 4) as envs, reference:
-        views, copies = [envs.reset(seed=1)[0]], [reference.reset(seed=1)[0]]
-        for _ in range(160):
-            views.append(envs.step(zeros(envs))[0])
-            copies.append(reference.step(zeros(envs))[0])
-    for view, frame in zip(views, copies, strict=True):
-        assert np.array_equal(view[:, -1], frame) and not view.flags.writeable
-    if length == 999:  # where an episode begins, frames are repeated
-        assert memory(views) < 1.2 * sum(frame.nbytes for frame in copies)
-
-
-def test_copies_of_frames_belong_to_the_caller() -> None:
-    with ours.FrameStackObservation(screens(2, 999), 4) as envs:
-        first, _ = envs.reset(seed=1)
-        first[:] = 1
-        second, *_ = envs.step(zeros(envs))
-    assert second[:, :, 0, 0].tolist() == [[0, 0, 0, 7], [50, 50, 50, 57]]
-    assert not np.shares_memory(first, second) and second.flags.owndata
-
-
-def test_a_row_that_steps_more_often_than_others_keeps_the_frames_of_all() -> None:
-    with ours.FrameStackObservation(screens(2, 999, copy=False), 3) as envs:
-        envs.reset(seed=1)
-        for _ in range(70):
-            some, *_ = envs.step([0], env_ids=[1])
-        everyone, *_ = envs.step(zeros(envs))
-    assert some[0, :, 0, 0].tolist() == [(68 * 7 + 50 + 7 * k) % 256 for k in range(3)]
-    assert everyone[0, :, 0, 0].tolist() == [0, 0, 7]
-    assert everyone[1, :, 0, 0].tolist() == [(69 * 7 + 50 + 7 * k) % 256 for k in range(3)]
 
 
 # ---------------------------------------------------------------------- statistics
@@ -240,34 +157,6 @@ def test_without_a_mode_in_the_metadata_next_step_is_assumed() -> None:
     assert infos["episode"]["l"].tolist() == [2, 2]
 
 
-# ---------------------------------------------------------------------- limits of steps
-
-
-def test_the_limit_of_steps_is_found_where_the_environments_are() -> None:
-    with ours.TimeAwareObservation(make_vec("CartPole-v1", 2, backend="sync")) as envs:
-        assert envs.max_timesteps == 500
-    envs = make_vec("CartPole-v1", 2, backend="sync", max_episode_steps=7)
-    with ours.TimeAwareObservation(envs, normalize_time=True) as aware:
-        aware.reset(seed=1)
-        for step in range(7):
-            observations, _, _, truncations, _ = aware.step([step % 2] * 2)
-        assert truncations.all() and observations[:, -1].tolist() == [1.0, 1.0]
-    shorter = [partial(gymnasium.wrappers.TimeLimit, max_episode_steps=3)]
-    envs = make_vec("CartPole-v1", 2, backend="sync", wrappers=shorter)
-    with ours.TimeAwareObservation(envs) as aware:
-        assert aware.max_timesteps == 3
-    env_fns = [partial(gymnasium.make, "CartPole-v1", max_episode_steps=7)] * 2
-    with ours.TimeAwareObservation(AsyncVectorEnv(env_fns, num_workers=1)) as envs:
-        assert envs.max_timesteps == 7
-        assert ours.FrameStackObservation(envs, 2).max_timesteps == 7
-
-
-def test_environments_without_one_limit_of_steps_are_refused() -> None:
-    env_fns = [partial(gymnasium.make, "CartPole-v1", max_episode_steps=n) for n in (7, 8)]
-    with SyncVectorEnv(env_fns) as envs, pytest.raises(ValueError, match=r"one limit.*\{8, 7\}"):
-        ours.TimeAwareObservation(envs)
-
-
 # ---------------------------------------------------------------------- what surrounds them
 
 
@@ -287,8 +176,6 @@ def test_a_copy_goes_on_as_the_original_would() -> None:
         (ours.NormalizeReward, "rewards"),
         (partial(ours.ClipReward, min_reward=0), "rewards"),
         (ours.NormalizeObservation, "observations"),
-        (partial(ours.FrameStackObservation, stack_size=2), "observations"),
-        (lambda envs: ours.TimeAwareObservation(timed(envs)), "observations"),
         (ours.FlattenObservation, "observations"),
     ],
 )
@@ -319,7 +206,7 @@ def test_wrong_environments_are_refused_as_without_wrappers_and_none_may_be_step
             assert str(found.value) == str(expected.value)
         observations, rewards, *_ = envs.step([], env_ids=[])
         assert observations.shape == (0, *envs.single_observation_space.shape)
-        assert rewards.shape == (0,) and envs.timesteps.tolist() == [0, 0, 0]
+        assert rewards.shape == (0,) and envs.episode_lengths.tolist() == [0, 0, 0]
         envs.send([], [])
         envs.send_reset([])
 
@@ -350,21 +237,18 @@ def test_an_episode_that_is_lost_with_its_worker_is_followed_by_a_new_one(
     if hangs:
         arguments = {"on_step_timeout": "restart", "step_timeout": 60.0}
     inner = AsyncVectorEnv(env_fns, num_workers=2, **arguments)
-    frames = ours.FrameStackObservation(ours.RecordEpisodeStatistics(timed(inner)), 2)
-    with ours.TimeAwareObservation(frames, flatten=False) as envs:
+    with ours.RecordEpisodeStatistics(inner) as envs:
         envs.reset(seed=1)
         envs.step([1, 1])
         sign.touch()
         if hangs:
             hurry(lambda: not sign.exists(), 0)
         lost, *_, infos = envs.step([2, 2])  # what was known last is shown again
-        assert lost["time"][:, 0].tolist() == [2, 2]
-        assert lost["obs"][:, :, 2].tolist() == [[1, 1], [1, 2]]
+        assert lost[:, 2].tolist() == [1, 2]
         assert infos["episode"]["l"].tolist() == [2, 0]
         begun, *_ = envs.step([3, 3])
-        assert begun["time"][:, 0].tolist() == [0, 3]
-        assert begun["obs"][:, :, 2].tolist() == [[0, 0], [2, 3]]
-        assert frames.episode_lengths.tolist() == [0, 3]
+        assert begun[:, 2].tolist() == [0, 3]
+        assert envs.episode_lengths.tolist() == [0, 3]
 
 
 def test_an_episode_whose_reset_is_lost_with_its_worker_is_not_counted() -> None:

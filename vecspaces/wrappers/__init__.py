@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from vecspaces.wrappers.frame_stack_observation import FrameStackObservation
 from vecspaces.wrappers.normalize import NormalizeObservation, NormalizeReward, RunningMeanStd
 from vecspaces.wrappers.record_episode_statistics import RecordEpisodeStatistics
 from vecspaces.wrappers.record_video import RecordVideo
-from vecspaces.wrappers.time_aware_observation import TimeAwareObservation
 from vecspaces.wrappers.transform_action import ClipAction, RescaleAction, TransformAction
 from vecspaces.wrappers.transform_observation import (
     DtypeObservation,
@@ -23,7 +21,6 @@ __all__ = [
     "DtypeObservation",
     "FilterObservation",
     "FlattenObservation",
-    "FrameStackObservation",
     "NormalizeObservation",
     "NormalizeReward",
     "RecordEpisodeStatistics",
@@ -31,7 +28,6 @@ __all__ = [
     "RescaleAction",
     "RescaleObservation",
     "RunningMeanStd",
-    "TimeAwareObservation",
     "TransformAction",
     "TransformObservation",
     "TransformReward",

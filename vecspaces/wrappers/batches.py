@@ -1,34 +1,16 @@
-"""Functions applied to the arrays of a batch, or to its rows if the batch has no arrays."""
+"""Flattening the rows of a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vecspaces.spaces import Box, Discrete, MultiBinary, Space, flatdim, flatten, flatten_space
-from vecspaces.spaces.batch_values import ARRAY_SPACES, batch_length
+from vecspaces.spaces.batch_values import batch_length
 from vecspaces.spaces.nesting import Product
 from vecspaces.vector.utils import batch_space, concatenate, iterate
-
-
-def has_arrays_only(space: Space[Any]) -> bool:
-    """Whether a batch of a space consists of arrays, nested in dicts and tuples."""
-    if isinstance(space, Product):
-        return all(map(has_arrays_only, space._members().values()))
-    return isinstance(space, ARRAY_SPACES)
-
-
-def map_arrays(space: Space[Any], function: Callable[..., Any], *batches: Any) -> Any:
-    """Call a function for each array of batches of a space, and keep the nesting."""
-    if not isinstance(space, Product):
-        return function(*batches)
-    return space._build(
-        map_arrays(member, function, *(batch[key] for batch in batches))
-        for key, member in space._members().items()
-    )
 
 
 def flatten_rows(space: Space[Any], batch: Any, count: int | None = None) -> Any:
