@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
@@ -341,7 +341,7 @@ class Rows:
         """
         return self._port.writer(low, high)
 
-    def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
+    def reader(self, low: int, high: int) -> Callable[[], Sequence[Any]]:
         """Return a function that copies the values of rows `low` to `high`."""
         return self._port.reader(low, high)
 

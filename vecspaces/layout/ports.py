@@ -7,8 +7,9 @@ that writing a value needs no look-up and no dispatch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,7 @@ class Port(ABC):
             for row, value in enumerate(values, low):
                 write_one(row, value)
 
-        def write_single(values: list[Any]) -> None:
-            write_one(low, values[0])
-
-        return write_single if high - low == 1 else write
+        return write
 
     @abstractmethod
     def prepare(self, batch: Any, n: int) -> list[Any]:
@@ -67,7 +65,7 @@ class Port(ABC):
         """Return the value of one row, in memory of its own."""
 
     @abstractmethod
-    def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
+    def reader(self, low: int, high: int) -> Callable[[], Sequence[Any]]:
         """Return the function that returns the values of some rows, in memory of their own."""
 
 
@@ -170,15 +168,16 @@ class ArrayPort(Port):
         value = self.rows[row]
         return value if self._is_scalar else value.copy()
 
-    def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
+    def reader(self, low: int, high: int) -> Callable[[], Sequence[Any]]:
         """Return views of the rows of one copy; scalars if the shape is ()."""
         rows = self.rows[low:high]
         if not self._is_scalar:
             return lambda: list(rows.copy())
-        if len(rows) > _SCALARS_READ_ONE_BY_ONE:
-            return lambda: list(rows)
-        numbers = range(len(rows))
-        return lambda: [rows[number] for number in numbers]
+        if not 0 < len(rows) <= _SCALARS_READ_ONE_BY_ONE:
+            return partial(list, rows)
+        if len(rows) == 1:
+            return lambda: [rows[0]]
+        return partial(itemgetter(*range(len(rows))), rows)
 
 
 class RecordPort(Port):
@@ -235,7 +234,7 @@ class RecordPort(Port):
         """Return a dict or tuple of the members' values."""
         return self.node.build([child.item(row) for child in self.children])
 
-    def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
+    def reader(self, low: int, high: int) -> Callable[[], Sequence[Any]]:
         """Return dicts or tuples of the members' values."""
         keys, container = self.node.keys, self.node.container
         readers = [child.reader(low, high) for child in self.children]
@@ -376,7 +375,7 @@ def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
             port.write(i, value)
         except Mismatch as error:
             raise error.at((i,)) from error.__cause__
-    return port.reader(0, len(values))()
+    return list(port.reader(0, len(values))())
 
 
 def fit_batch_of(node: Node, batch: Any, path: Path = (), count: int | None = None) -> Any:

@@ -12,7 +12,6 @@ from vecspaces.vector.engine.arguments import check_env_ids
 from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.replies import results_of
 from vecspaces.vector.engine.rows import LOST
-from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.messages import Call, CallRows, Op, SetAttr
 from vecspaces.vector.exchange.stats import Stats, summarise
 from vecspaces.vector.group.attributes import get_attribute
@@ -207,16 +206,11 @@ class Calls:
         return self._engine.supervisor.of_rows(rows)
 
     def _end_call(self, call: str, timeout: float | None = None) -> Results:
-        """Wait for the pending call."""
-        return self._engine.finish("call", call, timeout, self._read_results)
-
-    def _read_results(self, ticket: Ticket) -> Results:
-        """Return the results of a call; store the counters of workers that share no memory."""
-        if ticket.op is Op.CALL:
-            by_row = results_of(ticket)
-            return tuple(by_row[row] for row in self._called)
-        backend = self._backend
+        """Wait for the pending call; store the counters of workers that share no memory."""
+        ticket, backend = self._engine.wait("call", call, timeout), self._backend
+        by_row = results_of(ticket) if ticket.op is Op.CALL else {}
         for worker, counters in ticket.results.items() if ticket.op is Op.STATS else ():
             if counters is not None:
                 backend.buffers.load_counters(worker, backend.slices[worker], counters)
-        return ()
+        self._engine.end(ticket)
+        return tuple(by_row[row] for row in self._called if by_row)

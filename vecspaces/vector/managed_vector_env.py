@@ -29,13 +29,10 @@ from vecspaces.vector.engine.arguments import (
 )
 from vecspaces.vector.engine.batch_spaces import agree, agree_on_infos
 from vecspaces.vector.engine.engine import Engine
-from vecspaces.vector.engine.replies import parts_of
 from vecspaces.vector.engine.ring import Rollout
 from vecspaces.vector.engine.rows import ENDED
-from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
-from vecspaces.vector.exchange.infos import merge
 from vecspaces.vector.exchange.stats import CallerClock
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.send_recv import SendRecv
@@ -168,7 +165,7 @@ class ManagedVectorEnv(
             StepTimeoutError: It took longer than `step_timeout`.
         """
         self._begin_reset("reset", seed, options)
-        return self._engine.finish("reset", "reset", None, self._read_reset)
+        return self._end_reset("reset", None)
 
     def reset_async(self, seed: Any = None, options: Any = None) -> None:
         """Begin a `reset`; `reset_wait` ends it. The arguments are those of `reset`."""
@@ -187,7 +184,7 @@ class ManagedVectorEnv(
             NoAsyncCallError: No reset is pending.
             StepTimeoutError: It took too long; the reset stays pending.
         """
-        return self._engine.finish("reset", "reset_wait", timeout, self._read_reset)
+        return self._end_reset("reset_wait", timeout)
 
     def _begin_reset(self, call: str, seed: Any, options: Any) -> None:
         engine = self._engine
@@ -202,8 +199,9 @@ class ManagedVectorEnv(
                 raise ResetNeededError(Message(text, call, rows))
         engine.issue_reset(plan, call)
 
-    def _read_reset(self, ticket: Ticket) -> tuple[ObsType, dict[str, Any]]:
-        slot, infos = ticket.slot, merge(parts_of(ticket), self.num_envs)
+    def _end_reset(self, call: str, timeout: float | None) -> tuple[ObsType, dict[str, Any]]:
+        ticket = self._engine.wait("reset", call, timeout)
+        slot, infos = ticket.slot, self._engine.merged_infos(ticket)
         if self._buffers.infos:
             declared = self._buffers.infos[slot]
             masked = self._engine.masked_rows
@@ -212,7 +210,9 @@ class ManagedVectorEnv(
                 declared.gather(infos, rows, np.isin(rows, masked))
             else:
                 declared.read(infos, self.copy)
-        return self._buffers.observations[slot].read(copy=self.copy), infos
+        observations = self._buffers.observations[slot].read(copy=self.copy)
+        self._engine.end(ticket)
+        return observations, infos
 
     # ------------------------------------------------------------------ step
 
@@ -243,7 +243,7 @@ class ManagedVectorEnv(
             rows = self._send("step", actions, env_ids)
             return self._receive(rows)[:5]
         self._begin_step("step", actions)
-        return self._engine.finish("step", "step", None, self._read_step)
+        return self._end_step("step", None)
 
     def step_async(self, actions: ActType) -> None:
         """Begin a `step`; `step_wait` ends it. The argument is that of `step`."""
@@ -262,7 +262,7 @@ class ManagedVectorEnv(
             NoAsyncCallError: No step is pending.
             StepTimeoutError: It took too long; the step stays pending.
         """
-        return self._engine.finish("step", "step_wait", timeout, self._read_step)
+        return self._end_step("step_wait", timeout)
 
     def _begin_step(self, call: str, actions: Any) -> None:
         engine = self._engine
@@ -277,26 +277,24 @@ class ManagedVectorEnv(
             self._validate_actions(call, None)
         engine.issue_step(call)
 
-    def _read_step(self, ticket: Ticket) -> ManagedStep[ObsType]:
-        buffers, slot = self._buffers, ticket.slot
+    def _end_step(self, call: str, timeout: float | None) -> ManagedStep[ObsType]:
+        engine, buffers = self._engine, self._buffers
+        ticket = engine.wait("step", call, timeout)
+        slot = ticket.slot
         written = buffers.whole[slot]
         terminations = written.terminations.copy()
         truncations = written.truncations.copy()
-        infos = merge(parts_of(ticket), self.num_envs) if ticket.results else {}
+        infos = engine.merged_infos(ticket) if ticket.results else {}
         if buffers.infos:
             buffers.infos[slot].read(infos, self.copy)
         if self._notes_ends:
             ended = terminations | truncations
-            self._engine.rows.note_ends(slice(None), ended)
+            engine.rows.note_ends(slice(None), ended)
             if self._mode is _SAME_STEP and 1 in ended.tobytes():
                 buffers.add_finals(infos, np.arange(self.num_envs), ended)
-        return (
-            buffers.observations[slot].read(self.copy),
-            written.rewards.copy(),
-            terminations,
-            truncations,
-            infos,
-        )
+        observations, rewards = buffers.observations[slot].read(self.copy), written.rewards.copy()
+        engine.end(ticket)
+        return observations, rewards, terminations, truncations, infos
 
     def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Send actions to environments, without waiting for results.

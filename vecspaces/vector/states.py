@@ -6,7 +6,6 @@ import os
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,6 @@ from vecspaces.vector.engine.arguments import ResetPlan, check_env_ids
 from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.replies import results_of
 from vecspaces.vector.engine.rows import ENDED
-from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.messages import CheckRows, Op, RowState, SaveRows
 
@@ -160,7 +158,9 @@ class States:
         workers = engine.supervisor.of_rows(rows).items()
         payloads = {worker: SaveRows(chosen) for worker, chosen in workers}
         engine.issue_call("save_state", Op.SAVE_STATE, payloads)
-        saved = engine.finish("call", "save_state", None, results_of)
+        ticket = engine.wait("call", "save_state", None)
+        saved = results_of(ticket)
+        engine.end(ticket)
         return VectorState(
             self.single_observation_space,
             self.single_action_space,
@@ -215,7 +215,7 @@ class States:
         parts = engine.supervisor.of_rows(rows).items()
         checks = {worker: CheckRows({row: states[row] for row in part}) for worker, part in parts}
         engine.issue_call("load_state", Op.CHECK_STATE, checks)
-        engine.finish("call", "load_state", None, results_of)
+        engine.end(engine.wait("call", "load_state", None))
         plan = ResetPlan(
             np.array(rows, np.intp),
             [saved[row].seed if row in saved else None for row in everyone],
@@ -226,7 +226,12 @@ class States:
             ended={row: saved[row].has_ended for row in rows},
         )
         engine.issue_reset(plan, "load_state")
-        return engine.finish("reset", "load_state", None, partial(self._read_loaded, plan.rows))
+        ticket, infos = engine.wait("reset", "load_state", None), dict[str, Any]()
+        if self._buffers.infos:
+            self._buffers.infos[ticket.slot].gather(infos, plan.rows)
+        observations = self._buffers.observations[ticket.slot].read(copy=True, at=plan.rows)
+        engine.end(ticket)
+        return observations, infos
 
     def _check_state(self, state: Any, count: int) -> None:
         """Refuse a state that does not fit `count` environments."""
@@ -250,11 +255,3 @@ class States:
             change = difference(space, other)
             if change is not None:
                 raise ValueError(f"the {name} of the state differs: {change}")
-
-    def _read_loaded(
-        self, rows: npt.NDArray[np.intp], ticket: Ticket
-    ) -> tuple[Any, dict[str, Any]]:
-        infos: dict[str, Any] = {}
-        if self._buffers.infos:
-            self._buffers.infos[ticket.slot].gather(infos, rows)
-        return self._buffers.observations[ticket.slot].read(copy=True, at=rows), infos

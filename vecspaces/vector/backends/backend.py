@@ -11,7 +11,7 @@ import cloudpickle
 from vecspaces.errors import InvalidInfoError, StepTimeoutError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import Failure, Message, whereabouts
-from vecspaces.vector.exchange.infos import gather, split
+from vecspaces.vector.exchange.infos import Part, gather, split
 from vecspaces.vector.exchange.messages import Op, Reply, Starts, Written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import CallerClock
@@ -65,7 +65,9 @@ class Backend(Protocol):
         if it fails.
         """
 
-    def issue(self, op: Op, slot: int, number: int, payloads: Mapping[int, Any]) -> None:
+    def issue(
+        self, op: Op, slot: int, number: int, payloads: Mapping[int, Any]
+    ) -> Sequence[Part] | None:
         """Send a command to the workers that `payloads` has arguments for, without waiting.
 
         If a payload cannot be pickled, `CannotSend` is raised, and no worker has received anything.
@@ -75,6 +77,9 @@ class Backend(Protocol):
             slot: The slot of the ring to write.
             number: The number of its ticket, which the replies will have.
             payloads: The arguments for each worker concerned; None for none.
+
+        Returns:
+            The infos of a step that is done, if it runs in this method; no reply follows.
         """
 
     def wait(self, timeout: float | None) -> Any:

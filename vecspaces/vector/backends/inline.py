@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend, Planner
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.exchange.messages import Op, Reply, Starts, Written, make_reply
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups, build_group
 
-_DONE, _STEP_ROWS = Op.DONE, Op.STEP_ROWS
+_DONE, _STEP, _STEP_ROWS = Op.DONE, Op.STEP, Op.STEP_ROWS
 
 
 class InlineBackend(Backend):
@@ -56,8 +57,10 @@ class InlineBackend(Backend):
         """Do nothing: the caller's own process cannot be replaced."""
         self._replies = [*self._replies, Reply(0, Op.BOUND, 0, None)]
 
-    def issue(self, op: Op, slot: int, number: int, payloads: Mapping[int, Any]) -> None:
-        """Execute the command at once, and keep the reply."""
+    def issue(
+        self, op: Op, slot: int, number: int, payloads: Mapping[int, Any]
+    ) -> Sequence[Part] | None:
+        """Execute the command at once; keep the reply, except that of a step."""
         group, clock = self.group, self.clock
         assert group is not None
         if clock is not None:
@@ -73,6 +76,9 @@ class InlineBackend(Backend):
         else:
             if clock is not None:
                 clock.note(WAITING)
+            if op is _STEP:
+                infos: Sequence[Part] = result.infos
+                return infos
             if op is _STEP_ROWS:
                 for _, of_rows in result.failures:
                     of_rows.raise_interrupt()
@@ -80,6 +86,7 @@ class InlineBackend(Backend):
             else:
                 written = result.infos if result.__class__ is Written else result
                 self._replies.append(make_reply((0, _DONE, number, written)))
+        return None
 
     def wait(self, timeout: float | None) -> list[Reply]:
         """Return the replies so far."""

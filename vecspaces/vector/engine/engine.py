@@ -1,7 +1,7 @@
 """Engine: issues commands as tickets, waits for their replies, and returns their results.
 
-`check` refuses what is not legal now; `issue_*` send a command; `finish` and `receive` wait (see
-`waits.py`), read the results and end the command.
+`check` refuses what is not legal now; `issue_*` send a command; `wait` and `receive` wait (see
+`waits.py`) until its results can be read, and `end` ends it.
 
 An interrupt in `links.wait` changes nothing, so the wait can be repeated. Everything else that
 changes rows and workers runs while `replies.inside` is True. If a call finds it True, an interrupt
@@ -21,6 +21,7 @@ from vecspaces.log import log
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.engine.arguments import ResetPlan, Settings
 from vecspaces.vector.engine.legality import (
+    REFUSED_BY_ANY,
     allows,
     describe,
     refuse,
@@ -40,7 +41,7 @@ from vecspaces.vector.exchange.failures import (
     Message,
     died,
 )
-from vecspaces.vector.exchange.infos import find_endless, snapshot, split
+from vecspaces.vector.exchange.infos import Part, find_endless, merge, snapshot, split
 from vecspaces.vector.exchange.messages import (
     Call,
     CallRows,
@@ -99,7 +100,13 @@ class Engine:
         replies = self.replies
         if replies.inside:
             self._lose()
-        if replies.closed or not allows(call, replies.pending, self.rows):
+        table = self.rows
+        # If nothing is pending and no row has a flag, which is usual, each of these is allowed.
+        if replies.pending is not None or table.is_new or table.state != table.all_idle:
+            is_allowed = allows(call, replies.pending, table)
+        else:
+            is_allowed = call in REFUSED_BY_ANY
+        if replies.closed or not is_allowed:
             raise self._refuse(call, name)
         if self._clock is not None:
             self._clock.note(OUTSIDE)
@@ -164,13 +171,16 @@ class Engine:
         ticket.is_overdue = call != "send" and not name.endswith("_async")
         return ticket
 
-    def _issue(self, ticket: Ticket, name: str) -> None:
-        """Send a command; if it cannot be pickled, no row and no worker changes."""
+    def _issue(self, ticket: Ticket, name: str) -> Sequence[Part] | None:
+        """Send a command; if it cannot be pickled, no row and no worker changes.
+
+        Returns what `Backend.issue` does.
+        """
         replies = self.replies
         replies.tickets[ticket.number] = ticket
         replies.call, replies.inside, self.waits.interrupted = name, True, False
         try:
-            self._links.issue(ticket.op, ticket.slot, ticket.number, ticket.payloads)
+            done = self._links.issue(ticket.op, ticket.slot, ticket.number, ticket.payloads)
         except CannotSend as error:
             del replies.tickets[ticket.number]
             replies.inside = False
@@ -182,6 +192,7 @@ class Engine:
             replies.check_open()
         if self._clock is not None:
             self._clock.note(COMPUTING)
+        return done
 
     def issue_call(self, name: str, op: Op, payloads: Mapping[int, Any]) -> None:
         """Send a call, which does not write rows."""
@@ -199,7 +210,10 @@ class Engine:
         self._number = number = self._number + 1
         ticket = Ticket(number, _STEP, "step", everyone, set(everyone), None, slot, steps, {})
         ticket.is_overdue = name == "step"  # as in `_ticket`, whose call would take time
-        self._issue(ticket, name)
+        done = self._issue(ticket, name)
+        if done is not None:
+            ticket.owing.clear()
+            ticket.results = {0: done} if done else {}
         table.memory[:] = table.all_busy
         if table.ready:
             table.ready.clear()
@@ -329,9 +343,11 @@ class Engine:
             renewed = [row for worker in workers for row in slices[worker]]
         replies.call, replies.inside = "restart", True
         pending = replies.pending
-        if pending is not None and pending.owing.isdisjoint(workers):
+        if pending is None:
+            pass
+        elif self._links.builds_again and pending.owing.isdisjoint(workers):
             pending.renewed = [*pending.renewed, *renewed]
-        elif pending is not None:
+        else:
             text = Message("{}: restart built {:envs} again: reset first", pending.call, renewed)
             error = ResetNeededError(text)
             replies.failures.append(Failure(renewed, pending.call, error, ""))
@@ -371,8 +387,8 @@ class Engine:
 
     # ------------------------------------------------------------------ the ends of commands
 
-    def finish(self, kind: str, name: str, timeout: float | None, read: Callable[[Ticket], T]) -> T:
-        """Wait for the pending command, and return what `read` returns for its ticket."""
+    def wait(self, kind: str, name: str, timeout: float | None) -> Ticket:
+        """Wait for the pending command; return its ticket, to be read and given to `end`."""
         replies = self.replies
         if replies.inside or replies.pending is None or replies.pending.call != kind:
             self.check(f"{kind}_wait", name)
@@ -382,7 +398,8 @@ class Engine:
             self._clock.note(OUTSIDE)
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
-        self.waits.for_command(ticket, timeout)
+        if ticket.owing or replies.failures or replies.losses:
+            self.waits.for_command(ticket, timeout)
         replies.inside = True
         if kind != "call":
             self.ring.current, self.ring.steps = ticket.slot, ticket.steps
@@ -390,13 +407,20 @@ class Engine:
                 self.rows.memory[:] = self.rows.all_idle
             else:
                 self._settle_reset(ticket)
+        return ticket
+
+    def merged_infos(self, ticket: Ticket) -> dict[str, Any]:
+        """Return the infos of a reset or step."""
+        num_envs = len(self.rows.state)
         try:
-            result = read(ticket)
+            return merge(parts_of(ticket), num_envs)
         except RecursionError:
-            replies.inside = False
-            if kind != "call":
-                self._raise_endless(split(parts_of(ticket), range(len(self.rows.state))))
+            self._raise_endless(split(parts_of(ticket), range(num_envs)))
             raise
+
+    def end(self, ticket: Ticket) -> None:
+        """End a command whose results were read."""
+        replies = self.replies
         if replies.closed:
             replies.check_open()
         for row in ticket.renewed:
@@ -407,7 +431,6 @@ class Engine:
         if self._is_watched:
             self._links.ring(bool(self.rows.ready))
         replies.pending, replies.inside = None, False
-        return result
 
     def _settle_reset(self, ticket: Ticket) -> None:
         """Note that rows were reset: they are usable again, and can be received."""

@@ -364,6 +364,8 @@ def _are_alike_rows(arrays: list[npt.NDArray[Any]]) -> bool:
 def _stack(values: Sequence[Any]) -> npt.NDArray[Any] | None:
     """Make one array of values, of objects if necessary; None: all are dicts."""
     types, first = set(map(type, values)), values[0]
+    if types <= FLOATS:
+        return np.array(values)
     if types <= _NUMBERS:
         return _stack_numbers(values, types)
     if types == _ARRAY and first.ndim and first.dtype.kind in _NUMERIC and _are_alike(values):

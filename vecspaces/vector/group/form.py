@@ -22,8 +22,6 @@ _PARTS = {
 }
 # An integer may be beyond the range of floats.
 _NUMBERS = FLOATS | {int, bool}
-# Up to this number of rewards, writing them one by one is faster.
-_ONE_BY_ONE = 2
 
 
 class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error of it)
@@ -118,22 +116,14 @@ def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]
             batch = np.array([as_reward(reward, row) for row, reward in enumerate(rewards, low)])
         out[:] = batch
 
-    view: Any = out.data
-
-    def write_few(rewards: list[Any]) -> None:
-        for number, reward in enumerate(rewards):
-            if reward.__class__ not in FLOATS:
-                write(rewards)
-                return
-            view[number] = reward
-
-    return write_few if len(out) <= _ONE_BY_ONE else write
+    return write
 
 
 def as_reward(reward: Any, row: int | None = None) -> float:
     """Return a reward, which is a number or an array with one number, as a float."""
-    if type(reward) in FLOATS:
-        return float(reward)
+    if type(reward) in _NUMBERS:
+        with suppress(OverflowError):  # an integer beyond the range of floats
+            return float(reward)
     is_vector = isinstance(reward, (list, tuple))
     if not is_vector:
         with suppress(*RAISED):  # a foreign object's conversion may raise anything

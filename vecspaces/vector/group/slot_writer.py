@@ -11,6 +11,9 @@ from vecspaces.vector.exchange.infos import InfosByRow
 from vecspaces.vector.group.form import as_reward, reward_writer
 from vecspaces.vector.group.info_writer import InfoWriter
 
+# Up to this number of rows, writing one row after the other is faster.
+_ONE_BY_ONE = 2
+
 
 class SlotWriter:
     """Writes the results of a step into one slot; bound once."""
@@ -26,6 +29,7 @@ class SlotWriter:
         self._terminations, self._truncations = views.terminations.data, views.truncations.data
         self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
         self._low, self._nothing = low, bytes(len(rows))
+        self._rows = rows if len(rows) <= _ONE_BY_ONE else None
         # Whether flags of earlier steps must be cleared; few steps end an episode.
         self._marked = True
 
@@ -44,6 +48,8 @@ class SlotWriter:
         if self._infos is not None:
             infos = self._infos.write(infos, rows)
         low, terminations, truncations = self._low, self._terminations, self._truncations
+        if rows is None:
+            rows = self._rows
         if rows is None:
             self._write_observations(observations)
             self._write_rewards(rewards)
