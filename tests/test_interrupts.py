@@ -6,11 +6,13 @@ end of workers. Ctrl-C in the command line is tested in tests/cli/test_interrupt
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -34,7 +36,7 @@ from vecspaces.errors import (
     ResetNeededError,
     VecspacesError,
 )
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, ThreadVectorEnv, VectorWrapper
 
 pytestmark = [
     guarded(),
@@ -416,6 +418,37 @@ def test_an_exception_of_a_signal_handler_in_an_environment_is_raised_as_it_is(
             assert envs.reset(seed=0)[0].shape[0] == len(envs.step([1, 1])[0])
     finally:
         signal.signal(signal.SIGUSR1, previous)
+
+
+def test_an_exception_of_a_signal_handler_in_close_is_raised_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def strike(*_: Any) -> None:
+        sys.exit(3)
+
+    previous = signal.signal(signal.SIGUSR1, strike)
+    try:
+        with SyncVectorEnv(ledgers(2)) as envs:
+            envs.reset()
+            monkeypatch.setattr(Ledger, "close", lambda env: signal.raise_signal(signal.SIGUSR1))
+            with pytest.raises(SystemExit):
+                envs.close()
+            assert envs.closed
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+
+
+@pytest.mark.parametrize("kind", [ThreadVectorEnv, AsyncVectorEnv])
+def test_a_signal_handler_runs_soon_in_a_wait_that_the_signal_does_not_end(kind: Any) -> None:
+    """A signal comes just before the system call, or to another thread: this marks it alone."""
+    with kind([partial(Counting, 0, 3.0)], slow_warning=None) as envs:
+        envs.reset()
+        threading.Timer(0.3, _thread.interrupt_main).start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            envs.step([0])
+        assert time.monotonic() - began < 2.0
+        assert envs.step_wait()[0].shape[0] == 1
 
 
 def test_what_interrupts_the_sending_of_a_command_is_in_no_cycle(

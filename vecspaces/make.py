@@ -200,6 +200,11 @@ def make_vec(
     known = [name for name in _names(kind) if name != "env_fns"]
     ignored = PROCESS_ARGUMENTS if backend == "sync" else frozenset()
     known += sorted(ignored)
+    for argument in (PROCESS_ARGUMENTS & kwargs.keys()).difference(known):
+        raise TypeError(
+            f"make_vec: argument {argument!r} is for the workers of backend='async', which "
+            f"{kind.__name__} does not have; an environment's argument belongs in env_kwargs"
+        )
     vector_arguments = {
         **{name: kwargs.pop(name) for name in known if name in kwargs},
         **vector_arguments,

@@ -131,15 +131,21 @@ def unpicklable(
     value: Any, name: str, dumps: Callable[[Any], object], error: Exception, advice: str
 ) -> TypeError:
     """Return the error for a value that `dumps` refuses; it names the innermost such part."""
+    name, value = innermost(value, name, dumps)
+    return TypeError(
+        f"{name} ({type(value).__qualname__}) cannot be sent to a worker: {error}; {advice}"
+    )
+
+
+def innermost(value: Any, name: str, dumps: Callable[[Any], object]) -> tuple[str, Any]:
+    """Return the innermost part of a value that `dumps` refuses, after its place."""
     seen, bad = set[int](), [("", value)]
     while bad and id(bad[0][1]) not in seen:
         name, value, bad = f"{name}{bad[0][0]}", bad[0][1], []
         seen.add(id(value))
         with suppress(Exception):  # an attribute may raise anything
             bad = [(where, part) for where, part in _parts_of(value) if _fails(dumps, part)]
-    return TypeError(
-        f"{name} ({type(value).__qualname__}) cannot be sent to a worker: {error}; {advice}"
-    )
+    return name, value
 
 
 def _fails(dumps: Callable[[Any], object], value: Any) -> bool:

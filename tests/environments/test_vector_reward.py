@@ -83,6 +83,10 @@ def test_vector_reward_has_weights_of_each_environment_that_can_be_set() -> None
         assert envs.step([0, 0])[1].tolist() == [2, 2]
         envs.set_attr("weights", [np.array([1, 0]), np.array([0, 10])])
         assert envs.step([0, 0])[1].tolist() == [2, 10]
+        for wrong in ([1.0], [[1.0, 2.0]], None, ["a", "b"]):
+            with pytest.raises(ValueError, match=r"VectorReward: expected weights, .* \(2,\), f"):
+                envs.set_attr("weights", [wrong, wrong])
+        assert envs.step([0, 0])[1].tolist() == [3, 10]
 
 
 def test_vector_reward_of_a_gymnasium_environment_is_one() -> None:

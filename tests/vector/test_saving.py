@@ -238,11 +238,19 @@ def test_save_state_uses_the_pair_of_an_environment_but_no_namesake(kind: Any) -
 
 
 def test_save_state_names_what_cannot_be_saved(tmp_path: Path) -> None:
-    with (tmp_path / "log").open("w") as file:
-        for value in (threading.Lock(), file, (x for x in "ab")):
+    path = tmp_path / "log"
+    with path.open("w") as written, path.open() as read:
+        for value, place in (
+            (threading.Lock(), ""),
+            (written, ""),
+            ({"logs": [1, read]}, r"\['logs'\]\[1\]"),
+            (memoryview(b"ab"), ""),
+            ((x for x in "ab"), ""),
+        ):
             with SyncVectorEnv([Ledger, partial(Holder, value), Ledger]) as envs:
                 envs.reset(seed=0)
-                with pytest.raises(TypeError, match=r"^environment 1: Holder\.value cannot be sav"):
+                text = rf"^environment 1: Holder\.value{place} cannot be saved: TypeError: cannot p"
+                with pytest.raises(TypeError, match=text):
                     envs.save_state()
                 assert len(envs.save_state([2, 0])) == 2
                 envs.step([0, 0, 0])
@@ -358,6 +366,45 @@ def test_save_and_load_state_in_each_state_of_a_row() -> None:
             envs.load_state(only, [1])
         envs.load_state(fresh)
         envs.step([0, 0, 0])
+
+
+class Picky(Ledger):
+    """Fails at action 4, and cannot be built again while a file exists."""
+
+    def __init__(self, number: int, file: Path) -> None:
+        if file.exists():
+            raise ZeroDivisionError
+        super().__init__(number)
+
+    def step(self, action: Any) -> Any:
+        return 1 / (4 - int(action)) and super().step(action)
+
+
+@pytest.mark.parametrize("backend", ["sync", "thread", "async"])
+def test_load_state_of_an_environment_that_was_not_built_again_changes_nothing(
+    backend: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    options: Any = {} if backend == "sync" else {"num_workers": 1}
+    with make_vec([partial(Picky, i, file) for i in range(3)], backend=backend, **options) as envs:
+        envs.reset(seed=0)
+        envs.step([0] * 3)
+        state = envs.save_state()
+        with pytest.raises(ZeroDivisionError):
+            envs.step([4], [1])
+        file.touch()
+        envs.send_reset([1])
+        with pytest.raises(ZeroDivisionError):
+            envs.recv(1)
+        file.unlink()
+        envs.step([0, 0], [0, 2])
+        text = r"environment 1 could not be built again: call reset\(\), then load_state"
+        with pytest.raises(ResetNeededError, match=text):
+            envs.load_state(state)
+        assert envs.get_attr("time", env_ids=[0, 2]) == (2, 2)
+        envs.reset()
+        envs.load_state(state)
+        assert envs.step([0] * 3)[0][:, 2].tolist() == [2, 2, 2]
 
 
 def test_load_state_repairs_a_failed_environment() -> None:

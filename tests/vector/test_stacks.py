@@ -247,7 +247,7 @@ def test_a_hang_while_an_environment_is_built(context: Any, tmp_path: Path, hurr
 
     env_fns = [Stuck, Stuck, Stuck, partial(Stuck, "build", partial(sleep_after, sign))]
     hurry(sign.exists, 1)
-    with pytest.raises(StepTimeoutError, match="environments 2, 3 were not built") as caught:
+    with pytest.raises(StepTimeoutError, match="building environments 2, 3 did not end") as caught:
         AsyncVectorEnv(env_fns, num_workers=2, context=context, start_timeout=100.0)
     check(caught.value.stack, "__init__", "act", "sleep_after", "sleep_in_python")
     assert str(caught.value).endswith(f"\nenvironment 3 (being built):\n{caught.value.stack}")

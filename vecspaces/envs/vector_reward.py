@@ -32,7 +32,8 @@ class VectorReward(EnvWrapper):
         info_space: The keys of the environment's `info_space`, and `"reward_vector"`.
 
     Raises:
-        ValueError: k is not known, or differs from `weights`; the info is declared already.
+        ValueError: k is not known, or differs from `weights`, also when they are set later; the
+            info is declared already.
         InvalidRewardError: In `step`: the reward is not k numbers.
 
     Example:
@@ -62,8 +63,22 @@ class VectorReward(EnvWrapper):
         if _KEY in inside:
             raise ValueError(f"VectorReward: {env} has an info {_KEY!r} already: rename it inside")
         self._shape = expected
-        self.weights: npt.ArrayLike = np.ones(expected) if weights is None else np.array(weights)
+        self.weights = np.ones(expected) if weights is None else weights
         self.info_space = Dict({**inside, _KEY: Box(-np.inf, np.inf, expected, np.float64)})
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """The weight of each objective."""
+        return self._weights
+
+    @weights.setter
+    def weights(self, value: npt.ArrayLike) -> None:
+        weights = np.array(value)
+        if weights.shape != self._shape or weights.dtype.kind not in "fiub":
+            raise ValueError(
+                f"VectorReward: expected weights, numbers of shape {self._shape}, found {value!r}"
+            )
+        self._weights = weights.astype(np.float64)
 
     def step(self, action: Any) -> Any:
         """Step the environment, and return the weighted sum of its rewards."""
@@ -75,5 +90,5 @@ class VectorReward(EnvWrapper):
                 f"expected numbers of shape {self._shape}"
             )
         rewards = rewards.astype(np.float64)
-        total = float(np.dot(self.weights, rewards))
+        total = float(np.dot(self._weights, rewards))
         return observation, total, terminated, truncated, {**info, _KEY: rewards}

@@ -216,7 +216,7 @@ def test_an_env_fn_that_fails_or_hangs_at_the_restart_is_an_error(
         with pytest.raises((OddError, StepTimeoutError)) as caught:
             envs.step(ACTIONS)
         if isinstance(caught.value, StepTimeoutError):
-            assert "not built again within start_timeout" in str(caught.value)
+            assert "again did not end within start_timeout" in str(caught.value)
             assert caught.value.env_ids == (2, 3)
             text = "environments 2, 3: not built again within start_timeout"
             assert caplog.record_tuples[-1] == ("vecspaces", logging.WARNING, text)

@@ -150,7 +150,7 @@ class Backend(Protocol):
         """Return the error for a worker that was not built again within `limit` seconds."""
         rows = self.slices[worker]
         where, stack = self.find(worker)
-        text = "{:envs} were not built again within start_timeout ({} s): reset() tries again{}"
+        text = "building {:envs} again did not end within start_timeout ({} s): reset() tries it{}"
         return StepTimeoutError(Message(text, rows, f"{limit:g}", where), rows, stack=stack)
 
     def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:

@@ -13,7 +13,7 @@ from typing import Any
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.vector.backends.backend import Backend, Planner
 from vecspaces.vector.backends.slowness import SlowWatch
-from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows
+from vecspaces.vector.backends.worker_setup import INIT_FN, WorkerSetup, assign_rows
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died, waited
@@ -145,9 +145,10 @@ class RemoteBackend(Backend):
         where, stack = self.find(late[0])
         return StepTimeoutError(
             Message(
-                "{:envs} were not built within start_timeout: "
-                "allow more time, or find out what their env_fn waits for{}{}",
+                "building {:envs} did not end within start_timeout: "
+                "allow more time, or find out what {} waits for{}{}",
                 ids,
+                self.locate(late[0]).function,
                 self.hang_advice,
                 where,
             ),
@@ -184,6 +185,8 @@ class RemoteBackend(Backend):
 
     def _locate_building(self, worker: int, number: int) -> Place:
         """Return the environment that a worker builds, by the number of its factory, or -1."""
+        if number == INIT_FN:
+            return Place(self._ids(worker), "in worker_init_fn", function="worker_init_fn")
         if number < 0:
             return Place(self._ids(worker))
         ids = range(number, number + 1)

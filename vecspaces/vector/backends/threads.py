@@ -14,6 +14,7 @@ has buffers of its own, and what the abandoned one still writes and replies is d
 from __future__ import annotations
 
 import io
+import math
 import os
 import sys
 import threading
@@ -29,6 +30,7 @@ from vecspaces.vector.backends.backend import PATIENCE
 from vecspaces.vector.backends.process import descriptors
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.stacks import format_environment
+from vecspaces.vector.backends.process.waiting import HANDLER_SECONDS
 from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.vector.backends.row_stream import RowStream
 from vecspaces.vector.backends.worker_setup import WorkerSetup
@@ -116,13 +118,16 @@ class Inbox:
 
     def wait(self, timeout: float | None) -> bool:
         """Wait for messages; return whether there are some."""
+        left = math.inf if timeout is None else timeout
         while len(self.messages) < self.wanted:
             if self._is_urgent:
                 self._is_urgent = False  # before the look: one that comes later sets it again
                 if self.messages:
                     return True
-            if not self._signal.acquire(timeout=-1 if timeout is None else timeout):
-                break
+            if not self._signal.acquire(timeout=min(left, HANDLER_SECONDS)):
+                left -= HANDLER_SECONDS
+                if left <= 0:
+                    break
         return bool(self.messages)
 
     def take(self) -> Iterator[_Message]:

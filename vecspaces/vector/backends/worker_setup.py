@@ -35,6 +35,10 @@ T = TypeVar("T")
 _SEEDERS = {"torch": "manual_seed", "tensorflow": "random.set_seed"}
 
 
+#: What `WorkerSetup.build` notes in the place of the number of a factory.
+INIT_FN = -2
+
+
 class Late(Generic[T]):
     """A value that is pickled by value, and unpickled when it is called; its name is for errors.
 
@@ -117,7 +121,10 @@ class WorkerSetup:
         try:
             init_fn = self.init_fn()
             if init_fn is not None:
+                note = note_building or (lambda number: None)
+                note(INIT_FN)
                 init_fn(self.index)
+                note(-1)
         except BaseException as error:
             raise Failure.of(error, self.factories, "worker_init_fn") from None
         unpack_registrations(self.registrations)

@@ -174,7 +174,7 @@ class Supervisor:
             else "call reset() to build its environments again, or close(); "
             'on_worker_death="restart" goes on by itself'
         )
-        (running, *_), text, _ = links.locate(worker)
+        (running, *_), text, *_ = links.locate(worker)
         return died(
             worker, self._slices[worker], verb, death, running if text else -1, advice, text
         )

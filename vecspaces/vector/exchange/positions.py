@@ -19,6 +19,7 @@ class Place(NamedTuple):
     env_ids: Sequence[int]  # all of the worker's if it is not known which
     text: str = ""  # empty if the position is not known
     episode: int | None = None  # distinguishes episodes; None if they are not counted
+    function: str = "env_fn"  # what runs while the environment is built
 
 
 _SEED, _BEFORE, _BEGAN, _COUNT = range(4)

@@ -279,11 +279,13 @@ def close_all(built: Iterable[Built], low: int) -> Failure | None:
                 result.env.close()
         except RAISED as error:
             rows = range(low, low + result.count)
-            failure = failure or (
+            latest = (
                 Failure.of_vector_env(error, rows, "close")
                 if is_vector_env(result.env)
                 else Failure.of(error, rows, "close")
             )
+            latest.raise_interrupt()
+            failure = failure or latest
         low += result.count
     return failure
 

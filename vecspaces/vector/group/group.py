@@ -13,9 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from vecspaces.errors import ResetNeededError
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.exchange.messages import Op, RowState, Starts, Written, make_written
 from vecspaces.vector.exchange.stats import Timings
@@ -151,14 +152,20 @@ class Group(ABC):
             if op is Op.SAVE_STATE:
                 return {row: self.save_row(row) for row in arguments.rows}
             if op is Op.CHECK_STATE:
-                # An environment that could not be built again is built before it is loaded.
-                is_built = all(env is not None for env in self.envs)
-                for row, state in arguments.states.items() if is_built else ():
-                    self.prepare_load(row, state)
+                self._check_states(arguments.states)
                 return None
         finally:
             self._leave()
         raise ValueError(f"{op!r} is no command for a group")
+
+    def _check_states(self, states: Mapping[int, RowState]) -> None:
+        """Refuse states that do not fit, or whose environment could not be built again."""
+        for env, rows in zip(self.envs, self.whole(self.rows), strict=True):
+            if env is None and not states.keys().isdisjoint(rows):
+                text = "{:envs} could not be built again: call reset(), then load_state"
+                raise Failure.of(ResetNeededError(Message(text, rows)), rows, "load_state")
+        for row, state in states.items():
+            self.prepare_load(row, state)
 
     def begin(self, rows: Sequence[int], starts: Starts, broken: Iterable[int]) -> Written:
         """Let the next step of the rows of `starts` begin an episode, instead of taking an action.

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from vecspaces.checks import RAISED
-from vecspaces.pickling import NamePickler, is_in_main
+from vecspaces.pickling import NamePickler, innermost, is_in_main
 from vecspaces.vector.group.form import InvalidResult
 
 # Objects of a process, by the beginnings of their modules.
@@ -35,6 +35,8 @@ _SPACES = ("gymnasium.spaces.", "vecspaces.spaces.")
 # The attributes of wrappers, also of PettingZoo's.
 _INSIDE = ("env", "parallel_env", "aec_env")
 _MAIN = ("__main__", "__mp_main__")
+# What cloudpickle replaces by a copy of another type.
+_COPIED = (io.TextIOWrapper, memoryview)
 _GENERATOR = ("_np_random", "_np_random_seed")
 _ADVICE = "give the environment get_state() and set_state(state), or its class __getstate__()"
 
@@ -225,6 +227,8 @@ class _Pickler(NamePickler):
         return self._kept.get(id(value))
 
     def reducer_override(self, value: Any) -> Any:
+        if type(value) in _COPIED and value not in (sys.stdout, sys.stderr):
+            raise TypeError(f"cannot pickle {type(value).__name__!r} object")
         if _is_built_again(value):
             new = copyreg.__newobj__, (type(value),)  # type: ignore[attr-defined]
             return *new, dict(vars(value)), None, None, _update
@@ -270,7 +274,8 @@ def _explain(
             try:
                 _dumps(value, levels, kept)
             except RAISED as reason:
-                name, error = f"{type(level).__name__}.{attribute}", reason
+                place, error = f"{type(level).__name__}.{attribute}", reason
+                name, _ = innermost(value, place, partial(_dumps, levels=levels, kept=kept))
     text = f"{name} cannot be saved: {type(error).__name__}: {error}: {_ADVICE}"
     return InvalidResult(TypeError, "", text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import pytest
 from tests.crosses import START_METHODS
 from tests.envs import Ledger, ledgers
 from tests.vector.bounds import kill
-from vecspaces import make_vec
+from vecspaces import make_vec, system
 from vecspaces.aio import Pool
-from vecspaces.errors import WorkerDiedError
+from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, ThreadVectorEnv
 
 methods = pytest.mark.parametrize("method", START_METHODS)
@@ -86,6 +87,28 @@ def test_an_exception_in_worker_init_fn_names_the_worker(method: str, tmp_path: 
     assert "environments 2, 3 (worker 1) failed in worker_init_fn" in said
 
 
+@pytest.mark.skipif(not system.DESCRIPTORS, reason="there are no stacks")
+@methods
+def test_a_hang_in_worker_init_fn_is_named(method: str, tmp_path: Path, hurry: Any) -> None:
+    sign = tmp_path / "sign"
+
+    def wait_for_licence(worker: int) -> None:
+        sign.touch()
+        threading.Event().wait()
+
+    hurry(sign.exists)
+    text = r"^building environment 0 did not .*what worker_init_fn waits for\nenvironment 0 \(in w"
+    with pytest.raises(StepTimeoutError, match=text) as caught:
+        AsyncVectorEnv(
+            [Ledger],
+            context=method,
+            worker_init_fn=wait_for_licence,
+            start_timeout=100.0,
+            slow_warning=None,
+        )
+    assert "in wait_for_licence" in (caught.value.stack or "")
+
+
 @pytest.mark.parametrize("value", [3, "print", [print]])
 def test_worker_init_fn_must_be_callable(value: Any) -> None:
     with pytest.raises(TypeError, match="worker_init_fn must be a function of an int, found"):
@@ -103,6 +126,22 @@ def test_worker_init_fn_must_be_callable(value: Any) -> None:
 def test_threads_refuse_worker_init_fn(make: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"argument.* 'worker_init_fn'"):
         make(worker_init_fn=choose_device)
+
+
+class Taking(Ledger):
+    """Takes arguments of any name."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__()
+        self.arguments = arguments
+
+
+def test_make_vec_passes_arguments_of_processes_on_to_no_environment_of_threads() -> None:
+    with pytest.raises(TypeError, match=r"'worker_init_fn' is for .*'async', which ThreadVectorE"):
+        make_vec(Taking, backend="thread", worker_init_fn=choose_device)
+    options: Any = {"env_kwargs": {"worker_init_fn": choose_device}}
+    with make_vec(Taking, backend="thread", **options) as envs:
+        assert envs.get_attr("arguments") == ({"worker_init_fn": choose_device},)
 
 
 def test_make_vec_passes_worker_init_fn_on_to_processes_alone() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.crosses import diagonal
 from tests.envs import Ledger
-from tests.programs import environ
+from tests.programs import environ, run_python
 from tests.vector.bounds import assert_gone, kill, within
 from vecspaces.aio import Pool
 from vecspaces.errors import WorkerDiedError
@@ -155,6 +155,25 @@ def test_what_an_environment_starts_ends_with_the_caller(
     assert len(pids) == 10
     with within(4.0):
         assert_gone(pids)
+
+
+LEAVER = """
+import os
+from tests.vector.backends.process.test_tree import make
+
+if __name__ == "__main__":
+    with make("fork") as envs:
+        envs.reset()
+        print(*sum(envs.get_attr("pids"), []), flush=True)
+        os.setsid()
+"""
+
+
+def test_what_an_environment_starts_ends_also_if_the_caller_begins_a_session() -> None:
+    pids = run_python("-c", LEAVER).stdout.split()
+    assert len(pids) == 8
+    with within(4.0):
+        assert_gone(list(map(int, pids)))
 
 
 def test_end_trees_is_done_before_a_signal_handler_runs(monkeypatch: pytest.MonkeyPatch) -> None:

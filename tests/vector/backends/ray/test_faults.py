@@ -188,7 +188,7 @@ def test_actors_that_never_come_are_tried_again_in_moderation_and_the_reason_is_
         return actor
 
     monkeypatch.setattr(Reservation, "start", start_in_vain)
-    with pytest.raises(StepTimeoutError, match="were not built within start_timeout") as late:
+    with pytest.raises(StepTimeoutError, match="did not end within start_timeout") as late:
         make(tmp_path, None, num_workers=1, start_timeout=1.5)
     assert isinstance(late.value.__cause__, ray.exceptions.RayActorError), "what Ray says of it"
     assert len(tries) >= 2

@@ -300,7 +300,7 @@ class ProcessBackend(RemoteBackend):
     def _died_in_build(self, worker: int, death: Death) -> WorkerDiedError:
         building = self._handles[worker].stacks.building
         advice = "run the env_fn in this process to see why"
-        if not self._forked and building < 0 and death.exitcode == 1:
+        if not self._forked and building == -1 and death.exitcode == 1:
             advice = _NOT_STARTED
         return died(worker, self._setups[worker].factories, "build", death, building, advice)
 

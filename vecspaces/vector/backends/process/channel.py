@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import select
 from collections.abc import Callable
@@ -19,13 +20,14 @@ from vecspaces import system
 from vecspaces.pickling import dumps, loads
 from vecspaces.vector.backends.process import descriptors
 from vecspaces.vector.backends.process.line import GONE, Line
-from vecspaces.vector.backends.process.waiting import spin
+from vecspaces.vector.backends.process.waiting import HANDLER_SECONDS, spin
 from vecspaces.vector.exchange.messages import HEADER, Op
 
 _CHUNK = 1 << 16
 _MOST_WRITTEN = 1 << 20
 # `poll` reports at once that no such descriptor is open.
 _NEVER_OPEN = 2**31 - 1
+_HANDLER_MILLISECONDS = int(HANDLER_SECONDS * 1000)
 
 
 #: A message: its meaning, its slot of the ring, the number of the command, and the payload.
@@ -287,8 +289,11 @@ class Poller:
 
         If it `spins`, it polls for a short time before it sleeps.
         """
-        milliseconds = None if timeout is None else int(timeout * 1000 + 0.999)
+        milliseconds = math.inf if timeout is None else int(timeout * 1000 + 0.999)
         ready = spin(partial(self._poll.poll, 0)) if spins and milliseconds != 0 else []
+        while not ready and milliseconds > _HANDLER_MILLISECONDS:
+            ready = self._poll.poll(_HANDLER_MILLISECONDS)
+            milliseconds -= _HANDLER_MILLISECONDS
         ready = ready or self._poll.poll(milliseconds)
         return ready if self._epoll is None else self._open_up(ready, self._epoll)
 

@@ -89,7 +89,7 @@ class WorkerProcess:
     def __init__(self, process: BaseProcess, tree: Tree) -> None:
         assert process.pid is not None
         self.process = process
-        self.tree: Tree | None = tree._replace(leader=process.pid)
+        self.tree: Tree | None = tree.led_by(process.pid)
         self.closed = False
         self._lock = threading.RLock()
         self.watch = process_descriptor(process.pid)

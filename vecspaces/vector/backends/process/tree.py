@@ -34,11 +34,13 @@ class Tree(NamedTuple):
         token: The part of their `MARK` that no other worker has.
         since: When the worker was started, in ticks since the system was.
         leader: The number of the worker's process, and so of its group.
+        session: The session of the group, which the caller may leave.
     """
 
     token: str
     since: int
     leader: int = 0
+    session: int = 0
 
     @classmethod
     def plant(cls) -> Tree:
@@ -57,7 +59,14 @@ class Tree(NamedTuple):
         """Make this process, the worker, the leader of a group."""
         if system.GROUPS:
             os.setpgid(0, 0)
-        return self._replace(leader=os.getpid())
+        return self.led_by(os.getpid())
+
+    def led_by(self, leader: int) -> Tree:
+        """Return the tree of a worker that was started."""
+        session = 0
+        with suppress(ProcessLookupError):  # it has ended
+            session = os.getsid(leader) if system.PROC else 0
+        return self._replace(leader=leader, session=session)
 
 
 def fell(trees: Collection[Tree]) -> None:
@@ -88,9 +97,10 @@ def _find(trees: Collection[Tree]) -> set[int]:
     """Return the processes of trees that have not ended; without /proc, the groups, negative."""
     if not system.PROC:
         return _send({-tree.leader for tree in trees if system.GROUPS}, 0)
-    leaders, tokens = {tree.leader for tree in trees}, [tree.token.encode() for tree in trees]
+    groups = {(tree.leader, tree.session) for tree in trees}
+    tokens = [tree.token.encode() for tree in trees]
     since = min((tree.since for tree in trees), default=0)
-    found, session = set[int](), os.getsid(0)
+    found = set[int]()
     for name in os.listdir("/proc") if trees else ():
         with suppress(ValueError, OSError):  # no process, or it ended, or is another user's
             pid, stat = int(name), _read(f"/proc/{name}/stat")
@@ -99,7 +109,7 @@ def _find(trees: Collection[Tree]) -> set[int]:
                 continue
             # A member of the group keeps its number from being reused; the session tells a worker
             # whose number was reused after the last one had ended.
-            is_member = int(fields[2]) in leaders and int(fields[3]) == session
+            is_member = (int(fields[2]), int(fields[3])) in groups
             if is_member or any(map(_read(f"/proc/{name}/environ").__contains__, tokens)):
                 found.add(pid)
     return found

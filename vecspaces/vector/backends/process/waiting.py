@@ -16,6 +16,9 @@ Ready = TypeVar("Ready")
 
 #: Longer than most waits for cheap environments; negligible beside the others.
 SPIN_SECONDS = 100e-6
+#: The longest system call of a wait. A signal that comes just before the call, or that another
+#: thread takes, does not end it, and its handler runs after the call.
+HANDLER_SECONDS = 0.1
 
 
 def spin(look: Callable[[], Ready]) -> Ready:

@@ -123,7 +123,7 @@ class RayBackend(RemoteBackend):
         ids = [row for worker in late for row in self._ids(worker)]
         error = StepTimeoutError(
             Message(
-                "{:envs} were not built within start_timeout ({} s): {} of {} actors are not "
+                "building {:envs} did not end within start_timeout ({} s): {} of {} actors are not "
                 "ready. {}. Where there is too little, use fewer workers, ask for less in "
                 "resources_per_worker, or add nodes; else allow more time, or find out what the "
                 "env_fn waits for",
