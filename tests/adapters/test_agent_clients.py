@@ -207,39 +207,3 @@ def test_agilerl_trains(tmp_path: Path) -> None:
     short = {"100_000": "800", "8_000": "800", "env.close()": "print(*agent.fitness)"}
     output = run_program("AgileRL", tmp_path, short)
     assert -300 < float(output.split()[-1]) < -20  # of a random policy: -80
-
-
-# ---------------------------------------------------------------------- EPyMARL
-
-
-def test_epymarl_gets_arrays_by_environment() -> None:
-    step = run("EPyMARL")["step_as_epymarl"]
-    rng = np.random.default_rng(0)
-    crowds = [Crowd(masks="infos"), Crowd(masks="infos")]
-    with make_vec(
-        partial(Crowd, masks="infos"), 2, agents="rows", state=True, backend="sync"
-    ) as envs:
-        envs.reset(seed=4)
-        for k, crowd in enumerate(crowds):
-            crowd.reset(seed=4 + k)
-        for _ in range(30):
-            actions = rng.integers(3, size=(2, 3))
-            found = step(envs, actions)
-            assert found["obs"].shape == (2, 3, 4) and found["avail_actions"].shape == (2, 3, 3)
-            for k, crowd in enumerate(crowds):
-                rewards: dict[str, float] = {}
-                if crowd.agents:
-                    names = crowd.possible_agents
-                    given = {agent: actions[k, names.index(agent)] for agent in crowd.agents}
-                    seen, rewards, *_, infos = crowd.step(given)
-                else:
-                    seen, infos = crowd.reset()
-                for place, agent in enumerate(crowd.possible_agents):
-                    np.testing.assert_array_equal(
-                        found["obs"][k, place], seen.get(agent, np.zeros(4))
-                    )
-                    mask = infos[agent]["action_mask"] if agent in crowd.agents else np.ones(3)
-                    np.testing.assert_array_equal(found["avail_actions"][k, place], mask)
-                assert found["reward"][k] == sum(rewards.values())
-                assert found["terminated"][k] == (not crowd.agents)
-                np.testing.assert_array_equal(found["state"][k], crowd.state())

@@ -544,7 +544,7 @@ def test_what_policy_and_progress_raise_has_no_note() -> None:
     def broken(observations: Any) -> Any:
         raise ZeroDivisionError("no idea")
 
-    for policy, progress in ((broken, False), ("random", lambda *counts: broken(counts))):
+    for policy, progress in ((broken, None), ("random", lambda *counts: broken(counts))):
         with pytest.raises(ZeroDivisionError, match="no idea") as caught:
             evaluate(policy, Errand, episodes=4, seed=0, backend="sync", progress=progress)
         assert not hasattr(caught.value, "__notes__")

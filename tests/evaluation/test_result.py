@@ -52,9 +52,6 @@ def test_the_interval_has_the_quantiles_of_seeded_draws(monkeypatch: pytest.Monk
     once = result.confidence_interval()
     monkeypatch.setattr("vecspaces.evaluation.result._DRAWN", 70)
     assert result.confidence_interval() == once
-    for statistic in ("median", "interquartile_mean"):
-        low, high = result.confidence_interval(statistic=statistic, resamples=1000)
-        assert low < np.median(returns) < high
     assert made([3.0]).confidence_interval() == (3.0, 3.0)
 
 
@@ -67,14 +64,11 @@ def test_as_json_is_plain_and_complete(expected: Evaluation) -> None:
     assert "of 40 episodes: mean return" in repr(expected)
 
 
-def test_progress_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_reported() -> None:
     seen: list[tuple[int, int]] = []
-    for progress in (lambda *counts: seen.append(counts), True):
-        evaluate(errand_policy, Errand, episodes=5, seed=3, backend="sync", progress=progress)
+    report: Any = lambda *counts: seen.append(counts)  # noqa: E731
+    evaluate(errand_policy, Errand, episodes=5, seed=3, backend="sync", progress=report)
     assert seen == [(done, 5) for done in range(6)]
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "0 of 5 episodes"
-    assert lines[-1] == "5 of 5 episodes, 0 s left"
 
 
 def test_env_kwargs_and_vector_kwargs_reach_environment_and_vector_env() -> None:

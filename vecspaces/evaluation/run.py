@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from vecspaces.evaluation.journal import Journal, identify, identify_options, identify_policy
 from vecspaces.evaluation.play import Play, PlayOptions
@@ -23,15 +22,13 @@ if TYPE_CHECKING:
 #: Called with the number of finished episodes and the number of all episodes.
 Progress: TypeAlias = Callable[[int, int], object]
 
-_SECONDS_BETWEEN_LINES = 1.0
-
 
 def evaluate(
     policy: Policy | str,
     env: str | EnvSpec | Factory,
     *,
     episodes: int,
-    progress: bool | Progress = False,
+    progress: Progress | None = None,
     journal: str | Path | None = None,
     **arguments: Unpack[PlayOptions],
 ) -> Evaluation:
@@ -76,8 +73,8 @@ def evaluate(
             begun this many, for simulators that leak. Each worker then has one environment:
             `num_workers` and `num_envs` are equal, and both are the number of usable cores if
             neither is given. With `"sync"`, the environment is built again. None: never.
-        progress: Whether to print progress and time left on standard error; or a function that is
-            called with the number of finished episodes and the number of all episodes.
+        progress: A function that is called with the number of finished episodes and the number of
+            all episodes.
         env_kwargs: Arguments of the environment.
         vector_kwargs: Arguments of the vector env, such as `step_timeout`, `on_step_timeout`
             (`"raise"` or `"restart"`) or `context`.
@@ -140,7 +137,7 @@ def evaluate(
             seeds, finished = file.seeds, file.finished
         waiting = [k for k in range(episodes) if k not in finished]
         if waiting:
-            report: Any = _Lines() if progress is True else progress or (lambda *_: None)
+            report = progress or (lambda *_: None)
             report(len(finished), episodes)
             playing = stack.enter_context(contextlib.closing(play.play(seeds, waiting=waiting)))
             for result in playing:
@@ -149,24 +146,3 @@ def evaluate(
                 finished[result.episode] = result
                 report(len(finished), episodes)
     return summarize(finished, time.monotonic() - began)
-
-
-class _Lines:
-    """Prints progress and time left on standard error, once a second."""
-
-    def __init__(self) -> None:
-        self._began: float | None = None
-        self._before = 0
-        self._shown = 0.0
-
-    def __call__(self, finished: int, episodes: int) -> None:
-        now = time.monotonic()
-        if self._began is None:  # episodes in the journal took no time
-            self._began, self._before = now, finished
-        if finished < episodes and now < self._shown + _SECONDS_BETWEEN_LINES:
-            return
-        self._shown = now
-        played = finished - self._before
-        left = (now - self._began) / played * (episodes - finished) if played else None
-        until = "" if left is None else f", {left:,.0f} s left"
-        print(f"{finished:,} of {episodes:,} episodes{until}", file=sys.stderr, flush=True)
