@@ -310,6 +310,16 @@ def test_a_vector_env_is_streamed_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_calls_that_concern_no_vector_env_do_nothing(kind: Any) -> None:
+    with kind([partial(ledger_vector, 2, 3)] * 2) as envs:
+        envs.reset(seed=0)
+        envs.set_attr("mark", [], env_ids=[])
+        assert envs.call("get_wrapper_attr", "spec", env_ids=[]) == ()
+        assert envs.step(np.zeros(0, int), env_ids=[])[1].shape == (0,)
+        assert envs.step(np.zeros(6, int))[1].shape == (6,)
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 def test_sending_to_no_environment_leaves_nothing_to_receive(kind: Any) -> None:
     with kind(ledgers(2)) as envs:
         envs.reset()

@@ -165,6 +165,7 @@ class _Group:
 
     def __init__(self, law: str, where: Any, low: FloatArray, high: FloatArray) -> None:
         if law == "uniform":
+            high = high + 0.0  # 0.0: a range from 0.0 to -0.0 is negative for `Generator.uniform`
             with np.errstate(over="ignore"):
                 overflows = bool(np.isinf(high - low).any())
             if overflows:  # the range is beyond float64: halve the bounds, double what is drawn

@@ -127,7 +127,7 @@ class Groups:
             return {row: value for result in results for row, value in result.items()}
         if op is Op.STATS and results[0] is not None:
             return [np.concatenate([counters for counters, _ in results]), results[-1][1]]
-        if not isinstance(results[0], Written):
+        if not results or not isinstance(results[0], Written):
             return None
         rows, infos, failures = (
             [item for part in parts for item in part] for parts in zip(*results, strict=True)

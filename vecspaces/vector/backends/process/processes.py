@@ -20,8 +20,8 @@ from vecspaces.errors import StepTimeoutError
 from vecspaces.vector.backends.process import descriptors
 from vecspaces.vector.backends.process.interrupts import blocked, take_ctrl_c, uninterrupted
 from vecspaces.vector.backends.process.line import process_descriptor
-from vecspaces.vector.backends.process.startup import StartupName
-from vecspaces.vector.backends.process.tree import Tree, fell
+from vecspaces.vector.backends.process.startup import StartupName, set_variables
+from vecspaces.vector.backends.process.tree import MARK, Tree, fell
 from vecspaces.vector.exchange.deadline import Deadline
 
 # The interval of checks without process descriptors.
@@ -226,7 +226,7 @@ def start_process(
     try:
         with _without_lost_main() if method != "fork" else contextlib.nullcontext():
             if method == "forkserver":
-                _start_by_server(process, seconds)
+                _start_by_server(process, seconds, variables)
             else:
                 with blocked():
                     process.start()
@@ -264,16 +264,21 @@ def _without_lost_main() -> Iterator[None]:
 if system.FORK:
     from multiprocessing import forkserver
 
-    def _start_by_server(process: BaseProcess, seconds: float) -> None:
+    def _start_by_server(process: BaseProcess, seconds: float, variables: dict[str, str]) -> None:
         """Start a process by multiprocessing's fork server, for whose imports it waits unboundedly.
 
-        A server that this call has started, and that is late or interrupted, is killed.
+        A server that this call has started, and that is late or interrupted, is killed. It gets
+        the environment of workers: from Python 3.14 on it imports the main module, with libraries
+        that read there how many threads to start.
         """
         server: Any = forkserver._forkserver
         before, errors, until = server._forkserver_pid, list[BaseException](), Deadline(seconds)
 
         def start() -> None:
             try:
+                if not _runs(server):
+                    with _environment(variables):
+                        server.ensure_running()
                 process.start()
             except BaseException as error:
                 errors.append(error)
@@ -298,6 +303,24 @@ if system.FORK:
             raise RuntimeError(_NO_SERVER) from errors.pop()
         if errors:
             raise errors.pop()
+
+    def _runs(server: Any) -> bool:
+        """Return whether a fork server runs; its exit code is left to multiprocessing."""
+        pid, ended = server._forkserver_pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with contextlib.suppress(ChildProcessError):
+            return pid is not None and os.waitid(os.P_PID, pid, ended) is None
+        return False
+
+    @contextlib.contextmanager
+    def _environment(variables: dict[str, str]) -> Iterator[None]:
+        """Replace the variables that a program inherits which is started by no worker."""
+        before = dict(os.environ)
+        unmarked = {name: text for name, text in variables.items() if name != MARK}
+        set_variables(unmarked | ({MARK: before[MARK]} if MARK in before else {}))
+        try:
+            yield
+        finally:
+            set_variables(before)
 
     def _renew() -> None:
         """In a forked process: other threads hold no lock, and the server is not its child."""

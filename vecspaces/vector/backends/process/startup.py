@@ -59,15 +59,18 @@ class Surroundings(NamedTuple):
 
     def adopt(self) -> None:
         """Set them in this process; its folder stays if the other one was deleted."""
-        for name in os.environ.keys() - self.variables.keys():
-            del os.environ[name]
-        for name, text in self.variables.items():
-            if os.environ.get(name) != text:
-                os.environ[name] = text
+        set_variables(self.variables)
         sys.path[:] = self.path
         if self.folder is not None:
             with suppress(FileNotFoundError):
                 os.chdir(self.folder)
+
+
+def set_variables(variables: dict[str, str]) -> None:
+    """Replace the environment variables of this process; those that stay are never missing."""
+    for name in os.environ.keys() - variables.keys():
+        os.environ.pop(name, None)
+    os.environ.update(variables)
 
 
 class Parcel:
