@@ -106,6 +106,8 @@ class NamePickler(ValuePickler):
             and self._by_name(value)
         ):
             return NotImplemented  # by reference
+        if type(value).__module__ == "multiprocessing.connection":  # only its number would be sent
+            raise TypeError(f"cannot pickle {type(value).__name__!r} object")
         if hasattr(type(value), "reduce_by"):  # a layout, which pickles its parts separately
             return value.reduce_by(partial(dumps_by_name, by_name=self._by_name))
         return super().reducer_override(value)
@@ -167,6 +169,8 @@ def _parts_of(value: Any) -> Iterable[tuple[str, Any]]:
         return [(f"[{key!r}]", part) for key, part in value.items()]
     if isinstance(value, (list, tuple, set, frozenset)) and not hasattr(value, "_fields"):
         return [(f"[{number}]", part) for number, part in enumerate(value)]
+    if type(value).__module__.startswith("multiprocessing."):
+        return []  # it refuses to be pickled, whatever it has
     names: Iterable[str] = getattr(value, "_fields" if isinstance(value, tuple) else "__dict__", [])
     names = {MethodType: ["__self__"], partial: ["func", "args", "keywords"]}.get(
         type(value), names

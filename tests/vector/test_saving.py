@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import re
 import subprocess
@@ -239,17 +240,20 @@ def test_save_state_uses_the_pair_of_an_environment_but_no_namesake(kind: Any) -
 
 def test_save_state_names_what_cannot_be_saved(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    with path.open("w") as written, path.open() as read:
+    pipe, other = multiprocessing.Pipe()
+    with pipe, other, path.open("w") as written, path.open() as read:
         for value, place in (
             (threading.Lock(), ""),
             (written, ""),
             ({"logs": [1, read]}, r"\['logs'\]\[1\]"),
             (memoryview(b"ab"), ""),
+            (multiprocessing.Lock(), ""),
+            (pipe, ""),
             ((x for x in "ab"), ""),
         ):
             with SyncVectorEnv([Ledger, partial(Holder, value), Ledger]) as envs:
                 envs.reset(seed=0)
-                text = rf"^environment 1: Holder\.value{place} cannot be saved: TypeError: cannot p"
+                text = rf"^environment 1: Holder\.value{place} cannot be saved: .*(cannot|only)"
                 with pytest.raises(TypeError, match=text):
                     envs.save_state()
                 assert len(envs.save_state([2, 0])) == 2

@@ -147,7 +147,7 @@ make_written: Callable[[tuple[Any, Any, Any]], Written] = partial(tuple.__new__,
 
 _MAKE_IT_THERE = (
     "let the environment make it; locks, queues and pipes of multiprocessing can be passed in "
-    "env_fns alone, which are sent while a worker starts"
+    "env_fns alone, which a worker gets at its start"
 )
 
 

@@ -197,7 +197,9 @@ def test_what_processes_share_may_be_part_of_a_factory(method: str) -> None:
                 assert list(shared["array"]) == [0, 1] and shared["event"].is_set()
                 assert list(shared["names"]) == [0, 1] * count
                 envs.restart(terminate=count == 1)
-            with pytest.raises(TypeError, match=r"passed in env_fns alone"):
-                envs.set_attr("lock", shared["lock"])
+            for name in ("lock", "semaphore", "event", "condition", "value", "queue", "pipe"):
+                said = rf"^set_attr\.values\[0\] \({type(shared[name]).__name__}\) cannot be sent"
+                with pytest.raises(TypeError, match=rf"{said} .* which a worker gets at its start"):
+                    envs.set_attr(name, shared[name])
         queue.close()
         queue.join_thread()
