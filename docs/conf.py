@@ -200,9 +200,22 @@ class CommandReference(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
+class ExamplePrograms(SphinxDirective):
+    """The programs of the folder `examples`, a section each, with the anchor `NAME-py`."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return one section per program, with its code."""
+        lines: list[str] = []
+        for path in sorted(Path(__file__).parents[1].glob("examples/*.py")):
+            lines += [f"({path.stem.replace('_', '-')}-py)=", f"## {path.name}", ""]
+            lines += [f"```{{literalinclude}} ../examples/{path.name}", "```", ""]
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
 def setup(app: Sphinx) -> None:
-    """Add the directive, and the links to public names."""
+    """Add the directives, and the links to public names."""
     _public_names()  # imports the modules
     _import_types()
     app.add_directive("commands", CommandReference)
+    app.add_directive("examples", ExamplePrograms)
     app.connect("missing-reference", _resolve, priority=900)  # after intersphinx

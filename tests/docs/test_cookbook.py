@@ -16,7 +16,6 @@ PROGRAM = re.compile(r"^```python\n(# needs: ([^\n]*)\n.*?)^```", re.MULTILINE |
 PRINTS = {
     "MuJoCo": "(16, 17) float64",
     "Atari with preprocessing": "(8, 4, 84, 84) uint8",
-    "Action masks, and evaluation with them": "-3.0",
     "VecNormalize": "(",
     "Slurm and containers": "workers",
 }

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.programs import ROOT, environ, run_python
+from tests.programs import ROOT, run_python
 from vecspaces import make_vec
 from vecspaces.wrappers import RecordEpisodeStatistics
 
@@ -66,40 +66,10 @@ def test_the_lines_for_tensorboard_log_the_values(
     monkeypatch.chdir(tmp_path)
     step, values = values_of(example)
     names: dict[str, Any] = {"step": step, "values": values}
-    exec(section("TensorBoard"), names)
+    exec(section("TensorBoard, Weights & Biases, MLflow"), names)
     names["writer"].close()
     found = logged(tmp_path / "runs" / "cart_pole")
     assert found == {
         name.removeprefix("throughput/"): [(240, pytest.approx(value))]
         for name, value in values.items()
     }
-
-
-def test_the_lines_for_mlflow_log_the_values(
-    example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "runs").as_uri())
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database needs more packages
-    step, values = values_of(example)
-    exec(section("MLflow"), {"step": step, "values": values})
-    run = mlflow.active_run()
-    mlflow.end_run()
-    metrics = mlflow.get_run(run.info.run_id).data.metrics
-    assert metrics == {name: pytest.approx(value) for name, value in values.items()}
-
-
-WANDB = """
-step, values = 240, {{"throughput/restarts": 3}}
-{code}
-run.finish()
-"""
-
-
-def test_the_lines_for_wandb_log_the_values(tmp_path: Path) -> None:
-    pytest.importorskip("wandb", reason="Weights & Biases is not installed")
-    variables = environ(WANDB_MODE="offline", WANDB_DIR=str(tmp_path))
-    program = WANDB.format(code=section("Weights & Biases"))
-    done = run_python("-c", program, env=variables, cwd=tmp_path)
-    summary = done.stderr.partition("Run summary:")[2]
-    assert re.search(r"throughput/restarts +3\b", summary), done.stderr
