@@ -27,15 +27,6 @@ from vecspaces.vector.exchange.messages import CheckRows, Op, RowState, SaveRows
 _VERSION = 1
 
 
-class SavedRow(NamedTuple):
-    """An environment, and what the caller knows about its row."""
-
-    state: RowState
-    seed: int | None  # the last one
-    options: Any  # of autoresets
-    has_ended: bool
-
-
 class WrapperState(NamedTuple):
     """The state of a vector wrapper."""
 
@@ -79,7 +70,7 @@ class VectorState:
     action_space: Space[Any]
     info_space: Dict[Any] | None
     autoreset_mode: AutoresetMode
-    rows: tuple[SavedRow, ...]
+    rows: tuple[RowState, ...]
     wrappers: tuple[WrapperState, ...] = ()  # the outermost last
     version: int = _VERSION
 
@@ -169,14 +160,20 @@ class States:
             tuple(self._saved_row(row, *saved[row]) for row in rows),
         )
 
-    def _saved_row(self, row: int, packed: bytes, is_due: bool) -> SavedRow:
-        table, infos, slot = self._engine.rows, dict[str, Any](), self._engine.ring.current
-        if self._buffers.infos:
-            self._buffers.infos[slot].gather(infos, np.array([row]))
+    def _saved_row(self, row: int, packed: bytes, is_due: bool) -> RowState:
+        table, slot = self._engine.rows, self._engine.ring.current
+        infos = self._declared(slot, np.array([row]))
         declared = {key: infos[key][0] for key in self.info_space or () if key in infos}
-        state = RowState(packed, self._buffers.observations[slot].item(row), declared)
+        observation = self._buffers.observations[slot].item(row)
         has_ended = is_due or bool(table.state[row] & ENDED)
-        return SavedRow(state, table.seeds[row], table.options[row], has_ended)
+        seed, options = table.seeds[row], table.options[row]
+        return RowState(packed, observation, declared, seed, options, has_ended)
+
+    def _declared(self, slot: int, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        if self._buffers.infos:
+            self._buffers.infos[slot].gather(infos, rows)
+        return infos
 
     def load_state(
         self, state: VectorState, env_ids: Sequence[int] | npt.NDArray[Any] | None = None
@@ -210,25 +207,22 @@ class States:
         engine.check("send" if is_masked else "call", "load_state")
         engine.check_rows(everyone, "send_reset", "load_state")
         self._check_state(state, len(rows))
-        saved = dict(zip(rows, state.rows * (len(rows) if len(state) == 1 else 1), strict=True))
-        states = {row: saved[row].state for row in rows}
+        states = dict(zip(rows, state.rows * (len(rows) if len(state) == 1 else 1), strict=True))
         parts = engine.supervisor.of_rows(rows).items()
         checks = {worker: CheckRows({row: states[row] for row in part}) for worker, part in parts}
         engine.issue_call("load_state", Op.CHECK_STATE, checks)
         engine.end(engine.wait("call", "load_state", None))
         plan = ResetPlan(
             np.array(rows, np.intp),
-            [saved[row].seed if row in saved else None for row in everyone],
-            [saved[row].options if row in saved else None for row in everyone],
+            [states[row].seed if row in states else None for row in everyone],
+            [states[row].options if row in states else None for row in everyone],
             keep_options=True,
             is_masked=is_masked,
             states=states,
-            ended={row: saved[row].has_ended for row in rows},
         )
         engine.issue_reset(plan, "load_state")
-        ticket, infos = engine.wait("reset", "load_state", None), dict[str, Any]()
-        if self._buffers.infos:
-            self._buffers.infos[ticket.slot].gather(infos, plan.rows)
+        ticket = engine.wait("reset", "load_state", None)
+        infos = self._declared(ticket.slot, plan.rows)
         observations = self._buffers.observations[ticket.slot].read(copy=True, at=plan.rows)
         engine.end(ticket)
         return observations, infos

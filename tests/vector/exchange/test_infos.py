@@ -24,7 +24,6 @@ from vecspaces import spaces
 from vecspaces.errors import AlreadyPendingCallError, InvalidInfoError, ResetNeededError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.exchange.infos import (
-    Column,
     InfosByRow,
     columns_of,
     gather,
@@ -149,11 +148,6 @@ def test_numbers_are_promoted(values: list[Any], dtype: Any) -> None:
         found = merged([{"x": value} for value in order])["x"]
         assert found.dtype == dtype
         assert found.tolist() == order
-
-
-def test_arrays_of_integers_that_no_dtype_holds_stay_as_they_are() -> None:
-    arrays = [np.array([2**64 - 1], np.uint64), np.array([-1])]
-    assert_identical(list(merged([{"x": array} for array in arrays])["x"]), arrays)
 
 
 @pytest.mark.parametrize("count", [2, 9])  # sent by row, and by key
@@ -425,24 +419,3 @@ def test_an_info_that_holds_itself_is_named(make: Any, streams: bool) -> None:
         # The other rows of a stream can go on.
         with pytest.raises(AlreadyPendingCallError if streams else ResetNeededError):
             envs.step(np.zeros(3, np.int64))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.arange(6.0).reshape(2, 3)[:, ::2],
-        np.ma.masked_equal([1, 2], 2),
-        np.arange(2, dtype=">i4"),
-        np.array(["a", "bc"]),
-        np.array([True, False]),
-    ],
-    ids=["strided", "masked", "swapped", "text", "bools"],
-)
-def test_an_array_arrives_as_it_was_sent(values: Any) -> None:
-    found = sent({"key": Column(range(2), values)})["key"].values
-    assert type(found) is type(values)
-    # NumPy may unpickle swapped bytes in the order of the machine.
-    assert found.dtype.newbyteorder("=") == values.dtype.newbyteorder("=")
-    np.testing.assert_array_equal(found, values)
-    if isinstance(values, np.ma.MaskedArray):
-        assert found.mask.tolist() == values.mask.tolist()

@@ -245,28 +245,3 @@ def test_vector_envs_are_closed_once() -> None:
     inner: list[VectorEnv[Any, Any, Any]] = envs.envs
     envs.close()
     assert [drift.closes for drift in inner] == [1, 1]
-
-
-class Objects(Drift):
-    """A vector env whose infos hold numbers in an array of objects."""
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return super().reset(seed=seed, options=options)[0], self.report()
-
-    def step(self, actions: Any) -> Any:
-        return *super().step(actions)[:4], self.report()
-
-    def report(self) -> dict[str, Any]:
-        numbers = np.array([1, 2], object)
-        return {"x": numbers, "deep": {"x": numbers}, "list": [3, 4]}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_arrays_of_objects_in_infos_stay_that_in_resets_and_steps(kind: Any) -> None:
-    with make(kind, [partial(Objects, 2)]) as envs:
-        first = envs.reset(seed=0)[1]
-        actions = envs.action_space.sample()
-        for infos in (first, envs.step(actions)[4]):
-            for values in (infos["x"], infos["deep"]["x"], infos["list"]):
-                assert values.dtype == object
-            assert infos["x"].tolist() == [1, 2]

@@ -116,9 +116,8 @@ class ResetPlan(NamedTuple):
     options: list[Options | None]
     keep_options: bool  # for autoresets
     is_masked: bool = False
-    # By row, states that are loaded in place of resets, and whether the episode has ended.
+    # By row, states that are loaded in place of resets.
     states: Mapping[int, RowState] = MappingProxyType({})
-    ended: Mapping[int, bool] = MappingProxyType({})
 
 
 def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:

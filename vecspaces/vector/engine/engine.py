@@ -243,7 +243,8 @@ class Engine:
         if not goes_on:
             ticket.slot = ticket.steps = 0
         self._issue(ticket, name)
-        self.masked_rows, self.loaded = rows if goes_on else None, dict(plan.ended)
+        self.masked_rows = rows if goes_on else None
+        self.loaded = {row: state.has_ended for row, state in plan.states.items()}
         replies.pending, replies.inside = ticket, False
 
     def issue_rows(

@@ -92,6 +92,9 @@ class RowState(NamedTuple):
     packed: bytes  # what the group saved
     observation: Any  # the last one
     infos: Mapping[str, Any]  # those of the `info_space`
+    seed: int | None  # the last one
+    options: Any  # of autoresets
+    has_ended: bool
 
 
 class ResetRows(NamedTuple):

@@ -13,7 +13,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from types import FunctionType
 from typing import Any
 
@@ -30,6 +30,8 @@ _OF_A_PROCESS = (
     "gymnasium.envs.mujoco.mujoco_rendering",
     "gymnasium.envs.registration",
 )
+# Types of pygame; others, such as a Rect or a Group of sprites, are part of a state.
+_OF_A_WINDOW = ("Surface", "Clock", "Font", "Sound", "Channel")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _SPACES = ("gymnasium.spaces.", "vecspaces.spaces.")
 # The attributes of wrappers, also of PettingZoo's.
@@ -168,21 +170,14 @@ def _kept(levels: Sequence[Any]) -> dict[int, Place]:
 
 def _stays(name: str, value: Any) -> bool:
     """Whether an attribute is not part of a state: code, or an object of the process."""
-    if isinstance(value, FunctionType):  # one that has a name is saved by it
-        home = sys.modules.get(value.__module__)
-        has_name = (
-            value.__module__ not in _MAIN and vars(home or value).get(value.__name__) is value
-        )
-        return value.__closure__ is None and not has_name
+    if isinstance(value, FunctionType):  # one that has a name is saved by it, a closure by value
+        is_anonymous = value.__module__ in _MAIN or "<" in value.__qualname__
+        return value.__closure__ is None and is_anonymous
     module = type(value).__module__
     if module.startswith(_SPACES):  # another one may be a region that steps change
         return name.endswith(("_space", "_spaces")) and _is_unused(value)
-    if module.startswith("pygame"):  # a rectangle is part of a state, a window is not
-        try:
-            pickle.dumps(value)
-        except RAISED:
-            return True
-    return module.startswith(_OF_A_PROCESS)
+    is_window = module.startswith("pygame") and type(value).__name__ in _OF_A_WINDOW
+    return is_window or module.startswith(_OF_A_PROCESS)
 
 
 def _is_unused(value: Any) -> bool:
@@ -201,15 +196,13 @@ def _find_class(levels: Sequence[Any], name: str) -> Any:
 
     The main module of a worker, or of the next run, may have none or another one of this name.
     """
-    first, *others = name.split(".")
-    for level in levels:
-        for kind in type(level).__mro__:
-            for function in vars(kind).values():
-                value = getattr(function, "__globals__", {}).get(first)
-                for other in others:
-                    value = getattr(value, other, None)
-                if isinstance(value, type):
-                    return value
+    kinds = {kind for level in levels for kind in type(level).__mro__}
+    codes = [value for kind in kinds for value in vars(kind).values()]
+    for variables in [getattr(code, "__globals__", {}) for code in codes]:
+        first, *others = name.split(".")
+        value = reduce(lambda outer, part: getattr(outer, part, None), others, variables.get(first))
+        if isinstance(value, type):
+            return value
     return None
 
 
@@ -296,26 +289,22 @@ def _simulators(levels: Sequence[Any]) -> Iterator[tuple[Place, Callable[[], Any
                 yield (number, name), partial(_save_mujoco, value), partial(_load_mujoco, value)
 
 
-def _save_mujoco(data: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the integration state, and what steps read before they compute it anew."""
-    mujoco = sys.modules["mujoco"]
-    kind = mujoco.mjtState.mjSTATE_INTEGRATION
-    state = np.empty(mujoco.mj_stateSize(data.model, kind))
-    mujoco.mj_getState(data.model, data, state, kind)
-    return state, {name: array.copy() for name, array in _arrays(data)}
+def _save_mujoco(data: Any) -> tuple[float, dict[str, Any]]:
+    """Return the whole data: steps read some of it before they compute it anew."""
+    return data.time, {name: array.copy() for name, array in _arrays(data)}
 
 
 def _load_mujoco(data: Any, saved: Any) -> Callable[[], None]:
     """Check that a state is of the same model; return the function that sets it."""
-    mujoco, (state, arrays) = sys.modules["mujoco"], saved
-    kind = mujoco.mjtState.mjSTATE_INTEGRATION
-    size = mujoco.mj_stateSize(data.model, kind)
-    if state.size != size:
-        text = f"expected {size} numbers of a MuJoCo model, found {state.size}"
-        raise InvalidResult(ValueError, "", text)
+    time, arrays = saved
+    for name in ("qpos", "qvel"):
+        expected, found = getattr(data, name).shape, arrays[name].shape
+        if expected != found:
+            text = f"expected {name} of shape {expected} of a MuJoCo model, found {found}"
+            raise InvalidResult(ValueError, "", text)
 
     def load() -> None:
-        mujoco.mj_setState(data.model, data, state, kind)
+        data.time = time
         for name, array in _arrays(data):
             if name in arrays and arrays[name].shape == array.shape:  # else of other contacts
                 array[...] = arrays[name]
