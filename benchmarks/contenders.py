@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -137,7 +138,8 @@ class _Share(Env[Any, Any]):
         self.envs = [make() for _ in range(count)]
         self.observation_space = self.envs[0].observation_space
         self.action_space = self.envs[0].action_space
-        for number, env in enumerate(self.envs):
+        # Processes differ: otherwise all would reset the same environments in the same step.
+        for number, env in enumerate(self.envs, start=os.getpid()):
             env.reset(seed=number)
         self.actions = cycle(map(list, prepare_actions(self.action_space, count)))
         self.ended = [False] * count

@@ -138,9 +138,9 @@ def plot(report: Comparison, file: Path) -> None:
         bars = axis.barh(heights, shares, 0.25, label=title, color=colour)
         axis.bar_label(bars, fmt="%.0f%%", padding=3, fontsize=11, bbox=_LABEL)
     in_step = [share(task, len(titles)) for task in tasks]
-    marks = [number - 0.27 for number in range(len(tasks))]
+    marks = [number - 0.45 for number in range(len(tasks))]
     label = "bare loops that wait for each other in each step"
-    axis.scatter(in_step, marks, 130, "#dc2626", marker="|", linewidths=2.5, label=label, zorder=3)
+    axis.scatter(in_step, marks, 70, "#dc2626", marker="v", label=label)
     axis.axvline(100, color="black", linestyle="--", linewidth=1.2)
     axis.set_yticks(range(len(tasks)), tasks, fontsize=13)
     axis.invert_yaxis()
