@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.crosses import FASTEST
 from tests.envs import Ledger, ledgers
 from tests.envs.faulty import arm, factories
 from tests.interrupts import Counting, Interrupts, Struck, guarded
@@ -479,7 +480,7 @@ def test_what_interrupts_the_sending_of_a_command_is_in_no_cycle(
     def strike(*_: Any) -> Any:
         raise Struck
 
-    envs = AsyncVectorEnv(ledgers(2), num_workers=1, context="fork")
+    envs = AsyncVectorEnv(ledgers(2), num_workers=1, context=FASTEST)
     with envs, monkeypatch.context() as patch:
         patch.setattr(envs._backend, "issue", strike)
         with pytest.raises(Struck) as caught:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.adapters import pages
+from tests.crosses import FASTEST
 from tests.envs.agents import Crowd
 from tests.leaks import possessions
 from vecspaces import make_vec
@@ -90,7 +91,7 @@ def test_rllib_gets_the_agents_that_are_there() -> None:
     """Step by step what a bare loop gives; `__all__` once nobody is left, and then a reset."""
     pytest.importorskip("ray.rllib", reason="RLlib is not installed")
     envs = run("RLlib")["RLlibEnvs"](
-        partial(Leaving, masks="infos"), 3, num_workers=2, context="fork"
+        partial(Leaving, masks="infos"), 3, num_workers=2, context=FASTEST
     )
     crowds = [Leaving(masks="infos") for _ in range(3)]
     rng = np.random.default_rng(0)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import diagonal, ordinarily
+from tests.crosses import FASTEST, diagonal, ordinarily
 from tests.evaluation.envs import (
     Counted,
     Errand,
@@ -207,7 +207,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "2 workers of an environment": {"num_workers": 2, "num_envs": 2},
     "more workers than rows": {"num_workers": 5, "num_envs": 2},
     "odd rows": {"num_workers": 2, "num_envs": 13},
-    "fork": {"num_workers": 2, "vector_kwargs": {"context": "fork"}},
+    "fork": {"num_workers": 2, "vector_kwargs": {"context": FASTEST}},
     "spawn": {"num_workers": 2, "vector_kwargs": {"context": "spawn"}},
     "forkserver": {"num_workers": 2, "vector_kwargs": {"context": "forkserver"}},
     "pipes": {"num_workers": 2, "vector_kwargs": {"shared_memory": False}},
@@ -365,7 +365,7 @@ def test_a_worker_that_dies_after_the_last_episode_costs_nothing(replay: Replay)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    options: Any = {"progress": kill, "max_retries": 0, "vector_kwargs": {"context": "fork"}}
+    options: Any = {"progress": kill, "max_retries": 0, "vector_kwargs": {"context": FASTEST}}
     with pytest.warns(RuntimeWarning, match="WorkerDiedError"):
         replay("evaluate", num_workers=2, **options)
 
@@ -401,7 +401,7 @@ def test_kills_at_random_moments_change_nothing(
     monkeypatch.setattr(AsyncVectorEnv, "reset", reset)
     workers, caller = 2 + seed % 3, CALLERS[seed % 2]
     options: Any = {"num_workers": workers, "num_envs": workers * (1 + seed % 3) + 1}
-    options["vector_kwargs"] = {"context": "fork"}
+    options["vector_kwargs"] = {"context": FASTEST}
     if caller == "collect":
         options["ordered"] = seed % 4 == 1
     if seed % 3 == 0:
@@ -533,7 +533,7 @@ def test_errors_name_the_episode_and_the_caller(caller: str, options: Any) -> No
 
 
 def test_an_episode_that_hangs_is_named() -> None:
-    options = {"step_timeout": 0.1, "context": "fork"}
+    options = {"step_timeout": 0.1, "context": FASTEST}
     stuck = partial(Errand, pause=0.5)
     with pytest.raises(StepTimeoutError) as caught:
         evaluate(errand_policy, stuck, episodes=1, seed=[5], vector_kwargs=options)

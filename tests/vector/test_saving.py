@@ -20,7 +20,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.contract import ALL_SPACES
-from tests.crosses import diagonal
+from tests.crosses import FASTEST, NEWEST, diagonal
 from tests.envs import Ledger, Sampler, ledgers
 from tests.envs.agents import Crowd
 from vecspaces import Env, make_vec, spaces
@@ -37,8 +37,8 @@ from vecspaces.vector import AutoresetMode, SyncVectorEnv, VectorState
 BACKENDS = {
     "sync": {"backend": "sync"},
     "thread": {"backend": "thread"},
-    "fork": {"num_workers": 2, "context": "fork"},
-    "forkserver": {"num_workers": 3, "context": "forkserver"},
+    "fork": {"num_workers": 2, "context": FASTEST},
+    "forkserver": {"num_workers": 3, "context": NEWEST},
     "spawn": {"num_workers": 1, "context": "spawn"},
     "pipes": {"num_workers": 2, "shared_memory": False},
 }
@@ -581,7 +581,7 @@ def test_load_state_finds_classes_of_the_main_module_and_keeps_spaces(tmp_path: 
         "            assert envs.step([0, 0])[0].tolist() == [2, 2]\n",
     )
     path = tmp_path / "state"
-    for contexts in (["fork", "spawn"], ["spawn", "fork"]):
+    for contexts in ([FASTEST, "spawn"], ["spawn", FASTEST]):
         command = [sys.executable, str(program), *contexts, str(path)]
         subprocess.run(command, check=True, timeout=100, cwd=Path(__file__).parents[2])
         assert path.stat().st_size < 10_000

@@ -13,6 +13,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from tests.crosses import FASTEST
 from tests.envs import Ledger, ledgers
 from vecspaces.errors import (
     InvalidInfoError,
@@ -311,7 +312,7 @@ class Leaving(Ledger):
 
 
 def test_what_is_no_exception_in_close_is_a_worker_error() -> None:
-    envs = AsyncVectorEnv([Ledger, Leaving], num_workers=2, context="fork")
+    envs = AsyncVectorEnv([Ledger, Leaving], num_workers=2, context=FASTEST)
     with pytest.raises(WorkerError, match=r"environment 1 (.|\n)*GeneratorExit: leaving"):
         envs.close()
 
