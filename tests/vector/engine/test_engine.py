@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,7 +27,7 @@ from vecspaces.errors import (
     WorkerDiedError,
 )
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-from vecspaces.vector.backends.process.channel import CallerEnd, Poller
+from vecspaces.vector.backends.process.channel import Poller
 
 BACKENDS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)]
 _SECONDS = 20.0
@@ -183,7 +184,8 @@ def test_a_call_starts_a_worker_whose_restart_failed() -> None:
     with AsyncVectorEnv(ledgers(2), num_workers=2, step_timeout=_SECONDS, context=FASTEST) as envs:
         envs.reset(seed=0)
         envs.recv()
-        with mock.patch("os.fork", side_effect=OSError("no process")), pytest.raises(OSError):
+        refused = mock.patch.object(BaseProcess, "start", side_effect=OSError("no process"))
+        with refused, pytest.raises(OSError):
             envs.restart([0])
         assert envs.call("multiply", 3) == (0, 3)
         envs.send_call([0], "multiply", 3, 1)
@@ -193,7 +195,8 @@ def test_a_call_starts_a_worker_whose_restart_failed() -> None:
 def test_a_call_that_was_interrupted_while_it_was_sent_needs_a_reset() -> None:
     with AsyncVectorEnv(ledgers(2), num_workers=2) as envs:
         envs.reset(seed=0)
-        interrupted = mock.patch.object(CallerEnd, "send", side_effect=KeyboardInterrupt)
+        line = envs._backend._handles[0].channel.line
+        interrupted = mock.patch.object(line, "write", side_effect=KeyboardInterrupt)
         with interrupted, pytest.raises(KeyboardInterrupt):
             envs.call("multiply", 3)
         with pytest.raises(ResetNeededError):

@@ -13,7 +13,6 @@ from vecspaces.vector.engine.legality import allows, refusing
 from vecspaces.vector.engine.rows import BUSY, ENDED, FAILED, LOST, NEW, READY, RowTable
 from vecspaces.vector.engine.supervisor import Supervisor, WorkerState
 from vecspaces.vector.engine.tickets import Ticket
-from vecspaces.vector.exchange.messages import Op
 
 STATES = range(2 * LOST)
 CALLS = ("step", "send", "send_reset", "send_call", "call", "recv", "reset", "masked reset")
@@ -65,7 +64,7 @@ def test_ends_refuse_nothing_by_themselves() -> None:
 @pytest.mark.parametrize("is_overdue", [False, True])
 @pytest.mark.parametrize("pending", ["reset", "step", "call"])
 def test_allows_the_wait_of_a_pending_call_alone(pending: str, is_overdue: bool) -> None:
-    ticket = Ticket(1, Op.STEP, pending, {}, set(), None, 0, 0, {}, is_overdue=is_overdue)
+    ticket = Ticket(call=pending, is_overdue=is_overdue)
     expected = {f"{pending}_wait"} | ({"reset"} if is_overdue else set())
     for state in STATES:
         rows = rows_in(state)

@@ -41,7 +41,7 @@ from vecspaces.vector.exchange.failures import (
     Message,
     died,
 )
-from vecspaces.vector.exchange.infos import Part, find_endless, merge, snapshot, split
+from vecspaces.vector.exchange.infos import find_endless, merge, snapshot, split
 from vecspaces.vector.exchange.messages import (
     Call,
     CallRows,
@@ -160,29 +160,41 @@ class Engine:
 
     # ------------------------------------------------------------------ issuing
 
-    def _ticket(
-        self, op: Op, call: str, name: str, payloads: Mapping[int, Any], rows: Sequence[int]
+    def _issue(
+        self,
+        op: Op,
+        call: str,
+        name: str,
+        payloads: Mapping[int, Any],
+        rows: Sequence[int] | None,
+        slot: int | None = None,
+        steps: int | None = None,
     ) -> Ticket:
-        """Make the ticket of a command, which writes into the current slot."""
-        self._number += 1
-        slot, steps = self.ring.current, self.ring.steps
-        ticket = Ticket(self._number, op, call, payloads, set(payloads), rows, slot, steps, {})
-        # A pending call without "_async" was interrupted, if another call comes.
-        ticket.is_overdue = call != "send" and not name.endswith("_async")
-        return ticket
+        """Send a command, and return its ticket; by default it writes into the current slot.
 
-    def _issue(self, ticket: Ticket, name: str) -> Sequence[Part] | None:
-        """Send a command; if it cannot be pickled, no row and no worker changes.
-
-        Returns what `Backend.issue` does.
+        If it cannot be pickled, no row and no worker changes.
         """
+        self._number = number = self._number + 1
+        ticket = Ticket(
+            number=number,
+            op=op,
+            call=call,
+            payloads=payloads,
+            owing=set(payloads),
+            rows=rows,
+            slot=self.ring.current if slot is None else slot,
+            steps=self.ring.steps if steps is None else steps,
+            results={},
+            # A pending call without "_async" was interrupted, if another call comes.
+            is_overdue=call != "send" and not name.endswith("_async"),
+        )
         replies = self.replies
-        replies.tickets[ticket.number] = ticket
+        replies.tickets[number] = ticket
         replies.call, replies.inside, self.waits.interrupted = name, True, False
         try:
-            done = self._links.issue(ticket.op, ticket.slot, ticket.number, ticket.payloads)
+            done = self._links.issue(op, ticket.slot, number, payloads)
         except CannotSend as error:
-            del replies.tickets[ticket.number]
+            del replies.tickets[number]
             replies.inside = False
             raise error.reason from error.__cause__
         except Exception:
@@ -192,28 +204,24 @@ class Engine:
             replies.check_open()
         if self._clock is not None:
             self._clock.note(COMPUTING)
-        return done
+        if done is not None:
+            ticket.owing.clear()
+            ticket.results = {0: done} if done else {}
+        return ticket
 
     def issue_call(self, name: str, op: Op, payloads: Mapping[int, Any]) -> None:
         """Send a call, which does not write rows."""
         self._start_dead(payloads)
-        ticket = self._ticket(op, "call", name, payloads, ())
-        self._issue(ticket, name)
+        ticket = self._issue(op, "call", name, payloads, ())
         self.replies.pending, self.replies.inside = ticket, False
 
     def issue_step(self, name: str) -> None:
         """Send a step of all environments, into the next slot of the ring."""
-        ring, everyone, table, replies = self.ring, self.everyone, self.rows, self.replies
+        ring, table, replies = self.ring, self.rows, self.replies
         if ring.begins_rollout:
             ring.begin_rollout(self._links.buffers)
         slot, steps = ring.after[ring.current], ring.steps + 1
-        self._number = number = self._number + 1
-        ticket = Ticket(number, _STEP, "step", everyone, set(everyone), None, slot, steps, {})
-        ticket.is_overdue = name == "step"  # as in `_ticket`, whose call would take time
-        done = self._issue(ticket, name)
-        if done is not None:
-            ticket.owing.clear()
-            ticket.results = {0: done} if done else {}
+        ticket = self._issue(_STEP, "step", name, self.everyone, None, slot, steps)
         table.memory[:] = table.all_busy
         if table.ready:
             table.ready.clear()
@@ -239,10 +247,8 @@ class Engine:
             payloads[worker] = ResetRows(starts, plan.keep_options, broken, states)
         for row in rows:
             table.note_start(row, plan.seeds[row], plan.options[row] if plan.keep_options else None)
-        ticket = self._ticket(_RESET, "reset", name, payloads, rows)
-        if not goes_on:
-            ticket.slot = ticket.steps = 0
-        self._issue(ticket, name)
+        begin = None if goes_on else 0
+        ticket = self._issue(_RESET, "reset", name, payloads, rows, begin, begin)
         self.masked_rows = rows if goes_on else None
         self.loaded = {row: state.has_ended for row, state in plan.states.items()}
         replies.pending, replies.inside = ticket, False
@@ -280,10 +286,9 @@ class Engine:
         seconds = self._settings.step_timeout
         if seconds is None and any(table.state[row] & NEW for row in starts):
             seconds = self._settings.start_timeout
-        ticket = self._ticket(_STEP_ROWS, "send", name, payloads, rows)
+        ticket = self._issue(_STEP_ROWS, "send", name, payloads, rows)
         ticket.left, ticket.until = len(rows), Deadline(seconds)
         table.is_new = table.is_new and not starts
-        self._issue(ticket, name)
         self.ring.is_mixed = True
         table.send(rows, ticket.number, starts)
         self.replies.inside = False
@@ -296,10 +301,9 @@ class Engine:
         self._start_dead(self.supervisor.of_rows(rows))
         for row in rows:
             payloads = {self.supervisor.of[row]: CallRows(call, [row])}
-            ticket = self._ticket(Op.CALL, "send", name, payloads, [row])
+            ticket = self._issue(Op.CALL, "send", name, payloads, [row])
             ticket.left, ticket.until = 1, Deadline(self._settings.step_timeout)
             self.rows.is_new = False
-            self._issue(ticket, name)
             self.rows.call([row], ticket.number)
             self.replies.inside = False
 

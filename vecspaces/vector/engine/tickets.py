@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from vecspaces.vector.exchange.deadline import Deadline
@@ -12,9 +12,8 @@ from vecspaces.vector.exchange.messages import Op
 NEVER = Deadline(None)
 
 
-@dataclass(slots=True, eq=False)
-class Ticket:
-    """A command and its progress.
+class Ticket(SimpleNamespace):
+    """A command and its progress; the base's constructor takes less time than a dataclass's.
 
     Attributes:
         number: Repeated by every reply; a reply whose number has no open ticket is dropped.

@@ -35,9 +35,9 @@ from vecspaces.pickling import dumps
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import PATIENCE
 from vecspaces.vector.backends.process import descriptors, forking
-from vecspaces.vector.backends.process.channel import CallerEnd, Frame, Poller, pack_frame, unpack
+from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack_frame, unpack
 from vecspaces.vector.backends.process.interrupts import uninterrupted
-from vecspaces.vector.backends.process.line import Line
+from vecspaces.vector.backends.process.line import GONE, Line
 from vecspaces.vector.backends.process.pickling import Pickling
 from vecspaces.vector.backends.process.processes import (
     WorkerProcess,
@@ -121,13 +121,10 @@ class Handle:
         """The descriptors that it is written to, and that report what it sends, and its end."""
         return {self.channel.out_fd, self.channel.fd, self.process.watch}
 
-    def exchange(self, poller: Poller, expected: bytes) -> tuple[list[Frame], bool] | None:
-        """Write what waits to be sent; return what `CallerEnd.receive` returns."""
-        channel = self.channel
-        if channel.pending:
-            channel.flush()
-            poller.watch_room(channel.out_fd, channel.pending)
-        return channel.receive(expected)
+    def flush(self, poller: Poller) -> None:
+        """Write what waits to be sent."""
+        self.channel.flush()
+        poller.watch_room(self.channel.out_fd, self.channel.pending)
 
     def close(self) -> None:
         """Free the descriptors, except those of the process."""
@@ -316,8 +313,13 @@ class ProcessBackend(RemoteBackend):
         handles = self._handles
         self._touched = payloads
         for worker, frame in zip(payloads, frames, strict=True):
-            channel = handles[worker].channel
-            if not channel.send(frame):
+            channel, sent = handles[worker].channel, 0
+            try:
+                if not channel.pending:
+                    sent = channel.line.write(frame)
+            except (BlockingIOError, GONE):
+                pass  # `send` handles it
+            if sent < len(frame) and not channel.send(frame[sent:]):
                 self._poller.watch_room(channel.out_fd, True)
         self._working.update(dict.fromkeys(payloads, op))
         self._touched = ()
@@ -381,7 +383,9 @@ class ProcessBackend(RemoteBackend):
     ) -> list[Reply]:
         """Read whether a worker has closed its environments; return what went wrong."""
         handle = self._handles[index]
-        frames, has_ended = handle.exchange(poller, b"") or ([], False)
+        if handle.channel.pending:
+            handle.flush(poller)
+        frames, has_ended = handle.channel.receive() or ([], False)
         for op, slot, seq, data in frames:
             if op is _DONE and seq == 0:
                 unanswered.discard(index)
@@ -420,7 +424,8 @@ class ProcessBackend(RemoteBackend):
             if clock is not None:
                 clock.note(COMPUTING)
             spins = 0 < len(working) <= self._most_working
-            ready = self._await(self._poller, timeout, spins)
+            wait = partial(self._await, self._poller) if self._looks else self._poller.wait
+            ready = wait(timeout, spins)
             if clock is not None:
                 clock.note(WAITING)
             return ready
@@ -455,7 +460,9 @@ class ProcessBackend(RemoteBackend):
                     continue
                 seen.add(index)
                 handle = handles[index]
-                received = handle.exchange(poller, expected)
+                if handle.channel.pending:
+                    handle.flush(poller)
+                received = handle.channel.receive(expected)
                 if received is None:
                     stepped.append(index)
                     continue

@@ -14,13 +14,14 @@ import os
 import select
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from vecspaces import system
 from vecspaces.pickling import dumps, loads
 from vecspaces.vector.backends.process import descriptors
 from vecspaces.vector.backends.process.line import GONE, Line
-from vecspaces.vector.backends.process.waiting import HANDLER_SECONDS, spin
+from vecspaces.vector.backends.process.waiting import HANDLER_SECONDS, SPIN_SECONDS, spin
 from vecspaces.vector.exchange.messages import HEADER, Op
 
 _CHUNK = 1 << 16
@@ -290,11 +291,15 @@ class Poller:
         If it `spins`, it polls for a short time before it sleeps.
         """
         milliseconds = math.inf if timeout is None else int(timeout * 1000 + 0.999)
-        ready = spin(partial(self._poll.poll, 0)) if spins and milliseconds != 0 else []
+        poll, ready = self._poll.poll, []
+        if spins and milliseconds != 0:  # as `spin` does, whose call would take time
+            until = perf_counter() + SPIN_SECONDS
+            while not (ready := poll(0)) and perf_counter() < until:
+                system.yield_core()
         while not ready and milliseconds > _HANDLER_MILLISECONDS:
-            ready = self._poll.poll(_HANDLER_MILLISECONDS)
+            ready = poll(_HANDLER_MILLISECONDS)
             milliseconds -= _HANDLER_MILLISECONDS
-        ready = ready or self._poll.poll(milliseconds)
+        ready = ready or poll(milliseconds)
         return ready if self._epoll is None else self._open_up(ready, self._epoll)
 
     @staticmethod
