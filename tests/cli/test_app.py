@@ -94,14 +94,8 @@ def test_the_folder_is_on_the_path_at_its_end_and_for_modules_alone(here: Path) 
     assert sys.path[-1] == str(here)
 
 
-def test_the_version_and_the_completion_of_the_shell_can_be_shown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_version_can_be_shown() -> None:
     assert run("--version").stdout == f"vecspaces {vecspaces.__version__}\n"
-    # Else typer looks for a shell among the parent processes, and a service may have none.
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    shown = CliRunner().invoke(app, ["--show-completion", "bash"], prog_name="vecspaces")
-    assert "_VECSPACES_COMPLETE=complete_bash" in shown.output
 
 
 def test_without_the_extra_one_line_names_it() -> None:

@@ -142,18 +142,3 @@ def test_ctrl_c_after_a_long_wait_names_the_environment_and_its_line(
         assert re.search(rf"^{stage} was waiting [0-9]+\.[0-9] s for environment", found, re.M)
         assert re.search(r"^environment 0 \((last seed|no seed).*\):", found, re.M)
     assert ("goes on from runs.jsonl" in found) == ("--journal" in more)
-
-
-def test_an_interrupt_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As in a program that `nohup` or a shell script started in the background.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        monkeypatch.setenv("STAGE", "never")
-        monkeypatch.setenv("REACHED", "never")
-        monkeypatch.setattr(
-            "vecspaces.cli.options.prepare", lambda env: signal.raise_signal(signal.SIGINT)
-        )
-        monkeypatch.syspath_prepend(Path.cwd())
-        assert running.run("describe staged:Staged").exit_code == 0
-    finally:
-        signal.signal(signal.SIGINT, before)
