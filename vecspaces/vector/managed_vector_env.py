@@ -137,9 +137,6 @@ class ManagedVectorEnv(
         parts.append(f"autoreset_mode={self._mode.value!r}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    def _describe(self) -> tuple[str, str]:
-        return type(self).__name__, self._engine.describe()
-
     # ------------------------------------------------------------------ reset
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[ObsType, dict[str, Any]]:

@@ -7,7 +7,6 @@ differences.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any, Generic, Self, cast
 
 import numpy as np
@@ -24,8 +23,6 @@ ArrayType = TypeVar("ArrayType", default=npt.NDArray[Any])
 
 Seed = int | Sequence[int | None] | np.random.SeedSequence
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
-
-_LONGEST_CELL = 120  # characters: spaces may have thousands
 
 
 class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
@@ -137,34 +134,3 @@ class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
     def __repr__(self) -> str:
         name = "" if self.spec is None else f"{self.spec.id}, "
         return f"{type(self).__name__}({name}num_envs={self.num_envs})"
-
-    def _repr_html_(self) -> str:
-        """Return a small table, which notebooks show instead of the `repr`."""
-        name, state = self._describe()
-        workers = getattr(self, "num_workers", None)
-        mode = self.metadata.get("autoreset_mode")
-        kind = "" if self.spec is None else f" of {self.spec.id}"
-        cells = {
-            "environments": f"{self.num_envs}{kind}",
-            "workers": "none: in this process" if workers is None else workers,
-            "observation": self.single_observation_space,
-            "action": self.single_action_space,
-            "autoreset mode": getattr(mode, "value", mode),
-            "state": state,
-        }
-        rows = [
-            f"<tr><th>{key}</th><td>{_show(value)}</td></tr>"
-            for key, value in cells.items()
-            if value is not None
-        ]
-        return f"<table><caption>{_show(name)}</caption>{''.join(rows)}</table>"
-
-    def _describe(self) -> tuple[str, str]:
-        """Return the name, with those of wrapped vector envs, and the state."""
-        return type(self).__name__, "closed" if self.closed else "open"
-
-
-def _show(value: Any) -> str:
-    """Return text for HTML, cut where it is long."""
-    text = str(value)
-    return escape(text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…")

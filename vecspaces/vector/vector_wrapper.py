@@ -401,10 +401,6 @@ class VectorWrapper(
     def __repr__(self) -> str:
         return f"<{type(self).__name__}, {self.env}>"
 
-    def _describe(self) -> tuple[str, str]:
-        name, state = self.env._describe()
-        return f"{type(self).__name__}({name})", state
-
     # The wrapper's own values. Properties do not look for them in `__dict__`, because this makes
     # all attributes of an object slower.
     _observation_space = _action_space = _metadata = None

@@ -96,9 +96,6 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _repr_html_(self) -> str:
-        return self.vector_env._repr_html_()
-
     def __getattr__(self, name: str) -> Any:
         # Only for names that neither this class nor Gymnasium defines: step_async, call, send,
         # stats, ...

@@ -23,7 +23,6 @@ from vecspaces.vector.engine.arguments import ResetPlan, Settings
 from vecspaces.vector.engine.legality import (
     REFUSED_BY_ANY,
     allows,
-    describe,
     refuse,
     refuse_closed,
     refuse_rows,
@@ -131,10 +130,6 @@ class Engine:
             self._lose()
         if self.replies.closed:
             raise refuse_closed(name, self._is_foreign)
-
-    def describe(self) -> str:
-        """Describe the state in a few words."""
-        return "closed" if self.replies.closed else describe(self.replies.pending, self.rows)
 
     def disown(self) -> None:
         """In a process that was forked from the caller's: allow only `close`."""

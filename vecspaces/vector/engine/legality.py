@@ -71,17 +71,6 @@ def refusing(call: str, rows: Iterable[int], table: RowTable) -> list[int]:
     return [row for row in rows if state[row] not in accepted]
 
 
-def describe(pending: Ticket | None, rows: RowTable) -> str:
-    """Describe the state of a vector env in a few words."""
-    if pending is not None:
-        return f"{pending.call} pending{' (overdue)' if pending.is_overdue else ''}"
-    if max(rows.state) >= LOST:
-        return "broken until reset()"
-    if rows.is_new:
-        return "new"
-    return "ready" if allows("masked reset", None, rows) else "send pending"
-
-
 # ------------------------------------------------------------------ the errors
 
 
