@@ -210,12 +210,14 @@ WAYS: dict[str, dict[str, Any]] = {
     "fork": {"num_workers": 2, "vector_kwargs": {"context": FASTEST}},
     "spawn": {"num_workers": 2, "vector_kwargs": {"context": "spawn"}},
     "forkserver": {"num_workers": 2, "vector_kwargs": {"context": "forkserver"}},
+    "threads": {"backend": "thread", "num_workers": 2},
     "pipes": {"num_workers": 2, "vector_kwargs": {"shared_memory": False}},
     "padded": {"num_workers": 2, "batch_size": 7},
     "row by row": {"backend": "sync", "batch_size": 1},
 }
 SOME = {
     ("sync, more rows than episodes", "evaluate"),
+    ("threads", "evaluate"),
     ("pipes", "collect"),
 }
 

@@ -61,8 +61,7 @@ def evaluate(
         num_envs: The maximum number of environments; there are never more than episodes. None: 16
             per worker, and up to 32 if each then plays at least eight episodes.
         num_workers: The maximum number of workers. None: the number of usable cores.
-        backend: `"async"`, `"sync"` or `"ray"`, as in `make_vec`; with `"sync"`, `num_workers` has
-            no effect.
+        backend: As in `make_vec`; with `"sync"`, `num_workers` has no effect.
         max_episode_steps: Steps after which an episode is truncated; needed for environments whose
             episodes never end.
         max_retries: An episode that is lost because a worker dies begins again. If more workers
