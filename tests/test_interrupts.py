@@ -24,7 +24,6 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import FASTEST
 from tests.envs import Ledger, ledgers
 from tests.envs.faulty import arm, factories
 from tests.interrupts import Counting, Interrupts, Struck, guarded
@@ -257,21 +256,6 @@ def test_a_reset_follows_a_call_that_is_interrupted_inside_a_wrapper(name: str) 
         compare_with_new(envs)
 
 
-@pytest.mark.parametrize("rounds", [10, full(1000)])
-@pytest.mark.parametrize("name", ["reset", "partial reset", "step", "step some", "send and recv"])
-def test_wrappers_are_right_after_an_interrupt_and_a_reset(name: str, rounds: int) -> None:
-    with stacked(np.positive) as envs, Interrupts(7, 1.0) as interrupts:
-        envs.reset(seed=1)
-        began = time.perf_counter()
-        CALLS[name](envs)
-        interrupts.longest = 1.5 * (time.perf_counter() - began)
-        while interrupts.count < rounds:
-            envs.reset(seed=1)
-            envs.step(ACTIONS)
-            interrupts.during(lambda: CALLS[name](envs))
-            compare_with_new(envs)
-
-
 # ---------------------------------------------------------------------- restarts
 
 
@@ -470,21 +454,3 @@ def test_a_signal_handler_runs_soon_in_a_wait_that_the_signal_does_not_end(
         timer.join()
         sign.touch()
         assert envs.step_wait()[0].shape[0] == 1
-
-
-def test_what_interrupts_the_sending_of_a_command_is_in_no_cycle(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A cycle would keep frames, and in them views of the memory, until a collection."""
-
-    def strike(*_: Any) -> Any:
-        raise Struck
-
-    envs = AsyncVectorEnv(ledgers(2), num_workers=1, context=FASTEST)
-    with envs, monkeypatch.context() as patch:
-        patch.setattr(envs._backend, "issue", strike)
-        with pytest.raises(Struck) as caught:
-            envs.reset()
-        struck = weakref.ref(caught.value)
-        del caught
-        assert struck() is None

@@ -10,7 +10,6 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from traceback import walk_tb
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any, ClassVar
 
@@ -111,22 +110,6 @@ class NamePickler(ValuePickler):
         if hasattr(type(value), "reduce_by"):  # a layout, which pickles its parts separately
             return value.reduce_by(partial(dumps_by_name, by_name=self._by_name))
         return super().reducer_override(value)
-
-
-def loads(data: bytes) -> Any:
-    """Unpickle; an endless `__getattr__` is an error of one line, and not of a thousand frames."""
-    try:
-        return pickle.loads(data)
-    except RecursionError as error:
-        frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-        owners = [frame.f_locals for frame in frames if frame.f_code.co_name == "__getattr__"]
-        if not owners:
-            raise
-        name = type(next(iter(owners[-1].values()))).__qualname__
-        raise RecursionError(
-            f"{name}.__getattr__ calls itself without end: while an object is unpickled, it has no "
-            "attributes yet; raise AttributeError for names that begin with an underscore"
-        ) from None
 
 
 def unpicklable(

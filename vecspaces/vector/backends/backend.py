@@ -38,7 +38,6 @@ class Backend(Protocol):
         open_tickets: The numbers of commands whose replies are still wanted.
         unknown: The workers that may have received, or sent, a part of a message.
         builds_again: Whether `start` builds the environments of a worker again.
-        hang_advice: The advice of errors if environments hang before their first step.
         reset_advice: The advice of errors for environments that are late.
         clock: Divides the caller's time; the backend notes waits; None without `stats`.
     """
@@ -47,7 +46,6 @@ class Backend(Protocol):
     buffers: Buffers
     open_tickets: Container[int] = ()
     builds_again: bool = True
-    hang_advice: str = ""
     reset_advice: str = "call reset() (which kills and builds them again), "
     clock: CallerClock | None = None
 

@@ -44,6 +44,13 @@ class RemoteBackend(Backend):
         # Whether workers that build now read the close command next.
         self._opening = False
         self._start_timeout = math.inf
+        # The workers that a command is being sent to.
+        self._touched: Iterable[int] = ()
+
+    @property
+    def unknown(self) -> set[int]:
+        """The workers of which an interrupt left unknown whether they got a command."""
+        return set(self._touched)
 
     # ------------------------------------------------------------------ the transport
 
@@ -146,10 +153,9 @@ class RemoteBackend(Backend):
         return StepTimeoutError(
             Message(
                 "building {:envs} did not end within start_timeout: "
-                "allow more time, or find out what {} waits for{}{}",
+                "allow more time, or find out what {} waits for{}",
                 ids,
                 self.locate(late[0]).function,
-                self.hang_advice,
                 where,
             ),
             ids,

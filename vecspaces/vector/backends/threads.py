@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import sys
 import threading
 import traceback
@@ -27,8 +26,7 @@ from typing import Any, NamedTuple
 
 from vecspaces import system
 from vecspaces.vector.backends.backend import PATIENCE
-from vecspaces.vector.backends.process import descriptors
-from vecspaces.vector.backends.process.interrupts import uninterrupted
+from vecspaces.vector.backends.process.descriptors import Bell
 from vecspaces.vector.backends.process.stacks import format_environment
 from vecspaces.vector.backends.process.waiting import HANDLER_SECONDS
 from vecspaces.vector.backends.remote import RemoteBackend
@@ -46,7 +44,6 @@ from vecspaces.vector.group.groups import Groups, build_group
 # The longest time until idle threads have ended.
 _END_SECONDS = 0.3
 _DONE, _STEP = Op.DONE, Op.STEP
-_CHUNK = 1 << 16
 # The arrays of `BufferPlan` that a thread continues for the one that it replaces.
 _CONTINUED = {"steps", "positions", "env_counters", "worker_counters"}
 
@@ -63,31 +60,6 @@ class _Message(NamedTuple):
     rows: Sequence[int]  # what the command wrote
 
 
-class _Bell:
-    """A pipe that holds a byte while something waits; closed with its last reference."""
-
-    fd = _ring = -1
-
-    def __init__(self) -> None:
-        if not system.POLL:
-            raise io.UnsupportedOperation("event loops of this system do not watch pipes")
-        with uninterrupted():
-            self.fd, self._ring = descriptors.acquire(descriptors.nonblocking_pipe)
-
-    def ring(self) -> None:
-        """Make it readable."""
-        with suppress(BlockingIOError):
-            os.write(self._ring, b"!")
-
-    def silence(self) -> None:
-        """Read what it holds."""
-        with suppress(BlockingIOError):
-            os.read(self.fd, _CHUNK)
-
-    def __del__(self) -> None:
-        descriptors.close(self.fd, self._ring)
-
-
 class Inbox:
     """The replies of all threads, for one that waits; signal handlers run during the wait.
 
@@ -102,7 +74,7 @@ class Inbox:
         self.messages: deque[_Message | None] = deque()
         self._signal = threading.Lock()
         self._is_urgent = False
-        self._bell: _Bell | None = None
+        self._bell: Bell | None = None
         self._rings = False
 
     def put(self, message: _Message | None) -> None:
@@ -140,8 +112,10 @@ class Inbox:
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while there are messages, or while it `rings`."""
+        if not system.POLL:
+            raise io.UnsupportedOperation("event loops of this system do not watch pipes")
         if self._bell is None:
-            self._bell = _Bell()
+            self._bell = Bell()
         return self._bell.fd
 
     def ring(self, rings: bool) -> None:
@@ -297,8 +271,6 @@ class ThreadBackend(RemoteBackend):
         self._former: dict[int, Worker] = {}
         # The workers that owe a reply to a reset or a step of all.
         self._owing: set[int] = set()
-        # The workers that a command is being sent to.
-        self._touched: Iterable[int] = ()
 
     # ------------------------------------------------------------------ starting
 
@@ -343,11 +315,6 @@ class ThreadBackend(RemoteBackend):
         self._workers[worker].send(Op.BIND, payload=payload)
 
     # ------------------------------------------------------------------ commands
-
-    @property
-    def unknown(self) -> set[int]:
-        """The workers of which an interrupt left unknown whether they got a command."""
-        return set(self._touched)
 
     def issue(self, op: Op, slot: int, number: int, payloads: Mapping[int, Any]) -> None:
         """Queue a command."""

@@ -14,14 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
-from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from vecspaces.cores import count_usable_cores
 from vecspaces.interop import pack_registrations, unpack_registrations
-from vecspaces.pickling import ValuePickler, loads, unpicklable
+from vecspaces.pickling import ValuePickler, unpicklable
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.exchange.failures import Failure
@@ -30,9 +29,6 @@ from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups, build_group
 
 T = TypeVar("T")
-
-# Libraries with a global generator, and the function that seeds it. They are not imported for it.
-_SEEDERS = {"torch": "manual_seed", "tensorflow": "random.set_seed"}
 
 
 #: What `WorkerSetup.build` notes in the place of the number of a factory.
@@ -54,7 +50,7 @@ class Late(Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         try:
-            return partial, (loads, _dumps(self._value))
+            return partial, (pickle.loads, _dumps(self._value))
         except Exception as error:
             advice = "make it inside of the function, or make the vector env with context='fork'"
             raise unpicklable(self._value, self._name, _dumps, error, advice) from error
@@ -202,9 +198,9 @@ def _limit_threads(threads: int | None) -> None:
 def _seed_globals(entropy: tuple[int, ...]) -> None:
     """Seed this worker's own global generators: forked ones would share the caller's stream."""
     sequence = np.random.SeedSequence(entropy)
-    for_random, for_numpy, for_others = sequence.spawn(3)
+    for_random, for_numpy, for_torch = sequence.spawn(3)
     random.seed(int.from_bytes(for_random.generate_state(8).tobytes(), "little"))
     np.random.seed(for_numpy.generate_state(8))
-    for name, function in _SEEDERS.items():
-        if sys.modules.get(name) is not None:
-            attrgetter(function)(sys.modules[name])(int(for_others.generate_state(1)[0]))
+    torch = sys.modules.get("torch")  # it is not imported for this
+    if torch is not None:
+        torch.manual_seed(int(for_torch.generate_state(1)[0]))

@@ -216,7 +216,7 @@ class Waits:
         rows, running = replies.busy_rows(replies.owing)
         advice = f"wait again, {self._links.reset_advice}or close()"
         if given is None and settings.step_timeout is None:
-            advice += f" (start_timeout bounds the first reset){self._links.hang_advice}"
+            advice += " (start_timeout bounds the first reset)"
         # A very short wait, such as timeout=0, does not read a stack.
         where = self._supervisor.find_running(replies.owing, min(PATIENCE, seconds))
         error = overdue(replies.verb, seconds, rows, running, advice, *where)

@@ -1,4 +1,4 @@
-"""What cannot go through a pipe: arguments that cannot be pickled, or unpickled."""
+"""What cannot go through a pipe: arguments that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 from tests.compare import assert_identical
 from tests.envs import Ledger, ledgers
 from vecspaces import make_vec
-from vecspaces.errors import WorkerError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()
@@ -83,35 +82,6 @@ def test_what_is_not_sent_changes_no_rollout() -> None:
         envs.step([1, 0])
         with pytest.raises(ValueError, match="stepped alone"):
             envs.rollout_view()
-
-
-class Endless(Ledger):
-    """A wrapper that passes on every attribute, also before it has an environment."""
-
-    def __init__(self, env: Any) -> None:
-        self.env = env
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.env, name)
-
-
-def return_endless(env: Any) -> Endless:
-    return Endless(None)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_an_object_that_recurses_while_it_is_unpickled_is_named(method: str) -> None:
-    said = r"^Endless.__getattr__ calls itself without end: .* begin with an underscore$"
-    if method != "fork":
-        with pytest.raises(RecursionError, match=said) as caught:
-            AsyncVectorEnv([partial(Ledger, Endless(None))], context=method)
-        assert len(str(caught.value.__cause__).splitlines()) < 20
-    with AsyncVectorEnv([Ledger], context=method) as envs:
-        with pytest.raises(RecursionError, match=said):
-            envs.set_attr("env", Endless(None))
-        with pytest.raises(WorkerError, match=r"Endless\.__getattr__ calls itself"):
-            envs.call(return_endless)
-        assert envs.call("number") == (0,)
 
 
 # ---------------------------------------------------------------------- factories

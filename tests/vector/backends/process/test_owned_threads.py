@@ -11,9 +11,7 @@ import pytest
 
 from tests.crosses import ordinarily
 from tests.envs import Ledger
-from tests.vector.bounds import kill
 from vecspaces.aio import Pool
-from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
 
 METHODS = ordinarily(lambda method: method != "spawn", [("fork",), ("forkserver",), ("spawn",)])
@@ -89,21 +87,6 @@ def test_a_pool_holds_environments_that_own_their_thread(method: str) -> None:
             return await asyncio.gather(*(converse(pool, seed) for seed in range(4)))
 
     assert asyncio.run(main()) == [0.125] * 4
-
-
-@methods
-def test_a_vector_env_made_in_an_event_loop_has_none_in_its_workers(method: str) -> None:
-    async def main() -> None:
-        with AsyncVectorEnv([Browser] * 2, num_workers=2, context=method) as envs:
-            envs.reset()
-            assert envs.step([1, 2])[1].tolist() == [0.125, 0.125]
-            kill(envs.processes[:1])
-            with pytest.raises(WorkerDiedError):
-                envs.step([1, 2])
-            envs.reset()
-            assert envs.step([1, 2])[1].tolist() == [0.125, 0.125]
-
-    asyncio.run(main())
 
 
 def test_a_second_environment_of_a_process_is_answered_by_one_worker_each() -> None:

@@ -66,26 +66,16 @@ def test_a_driver_with_threads_is_warned_of_once(library: str, driver: str, tmp_
     assert 'context="forkserver"' in run.stdout
 
 
-def test_a_fresh_process_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forking, "warn_of_driver", lambda: pytest.fail("nothing is forked"))
-    AsyncVectorEnv([Ledger], num_workers=1, context="forkserver").close()
-
-
 @pytest.mark.parametrize(
     "line, found",
     [
         ("7f00 r-xp 0000 08:01 42 /usr/lib/x86_64-linux-gnu/dri/swrast_dri.so", "swrast_dri.so"),
         ("7f00 r-xp 0000 08:01 42 /usr/lib/libgallium-25.0.7.so", "libgallium-25.0.7.so"),
         ("7f00 r-xp 0000 08:01 42 /usr/lib/libnvidia-eglcore.so.550.1", "libnvidia-eglcore.so"),
-        ("7f00 r-xp 0000 08:01 42 /usr/lib/libOSMesa.so.8", "libOSMesa.so"),
-        ("7f00 r-xp 0000 08:01 42 /usr/lib/libvulkan_lvp.so", "libvulkan_lvp.so"),
         ("7f00 r-xp 0000 08:01 42 /usr/lib/libcuda.so.550.54.15", "libcuda.so"),
         ("7f00 r-xp 0000 08:01 42 /x/nvidia/cuda_runtime/lib/libcudart.so.12", None),
-        ("7f00 r-xp 0000 08:01 42 /x/numpy.libs/libopenblas64_p-r0.so", None),
-        ("7f00 r-xp 0000 08:01 42 /x/torch/lib/libtorch_cpu.so", None),
         ("7f00 r-xp 0000 08:01 42 /x/opencv.libs/libGLX-1.so.0.0.0", None),
         ("7f00 r-xp 0000 08:01 42 /usr/lib/libEGL_mesa.so.0.0.0", None),
-        ("7f00 r-xp 0000 08:01 42 /usr/lib/libxcb-dri2.so.0", None),
     ],
 )
 def test_which_libraries_are_drivers(line: str, found: str | None) -> None:
@@ -101,22 +91,14 @@ class Stuck(Ledger):
 
 
 def test_the_first_reset_is_bounded_by_start_timeout(hurry: Any) -> None:
-    over = threading.Event()
-    other = threading.Thread(target=over.wait)
-    other.start()
-    try:
-        with AsyncVectorEnv([Ledger, Stuck], num_workers=2, context="fork") as envs:
-            hurry(lambda: True, 1)
-            with pytest.raises(StepTimeoutError) as late:
-                envs.reset()
-            said = str(late.value)
-            assert "reset did not end within 300 s: environment 1 still busy" in said
-            assert "(start_timeout bounds the first reset)" in said
-            assert "several threads" in said and 'context="forkserver"' in said
-            envs.close(terminate=True)
-    finally:
-        over.set()
-        other.join()
+    with AsyncVectorEnv([Ledger, Stuck], num_workers=2, context="fork") as envs:
+        hurry(lambda: True, 1)
+        with pytest.raises(StepTimeoutError) as late:
+            envs.reset()
+        said = str(late.value)
+        assert "reset did not end within 300 s: environment 1 still busy" in said
+        assert "(start_timeout bounds the first reset)" in said
+        envs.close(terminate=True)
 
 
 class SlowLater(Ledger):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -19,7 +18,6 @@ from tests.crosses import diagonal
 from tests.envs import Ledger
 from tests.programs import environ, run_python
 from tests.vector.bounds import assert_gone, kill, within
-from vecspaces.aio import Pool
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process import processes, tree
@@ -106,26 +104,6 @@ def test_what_an_environment_starts_ends_with_its_worker(
         with within(4.0):
             end(envs)
         assert_gone(before)
-
-
-def test_what_a_late_environment_started_ends_when_its_worker_is_replaced(hurry: Any) -> None:
-    with make("fork", on_step_timeout="restart", step_timeout=100.0) as envs:
-        envs.reset()
-        kept, before = envs.get_attr("pids")
-        hurry(lambda: True, 1)
-        assert envs.step([0, 4])[3].tolist() == [False, True]
-        assert_gone(before)
-        assert envs.get_attr("pids", env_ids=[0]) == (kept,)
-
-
-def test_what_an_environment_of_a_pool_started_ends_with_it() -> None:
-    async def converse() -> list[int]:
-        async with Pool(partial(Host, 0), 1, context="fork") as pool, pool.acquire() as env:
-            await env.reset()
-            pids: list[int] = await env.call("get_pids")
-            return pids
-
-    assert_gone(asyncio.run(converse()))
 
 
 PROGRAM = """

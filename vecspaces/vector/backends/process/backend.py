@@ -81,10 +81,6 @@ _DAEMON = (
     "another vector env, make that one with daemon=False; instead of a multiprocessing.Pool, use "
     "concurrent.futures.ProcessPoolExecutor; or make a SyncVectorEnv here"
 )
-_FORKED = (
-    "; the process that the workers were forked from has several threads, whose locks they may "
-    'wait for forever: context="forkserver" starts them afresh'
-)
 # The longest time until workers have ended after a signal.
 _TERMINATE_SECONDS = 0.3
 # The longest time until a worker that closed its stream has ended.
@@ -95,8 +91,6 @@ _DEATH_SECONDS = 0.1
 _LOOK_SECONDS = 1e-3
 _BUILD, _STEP, _STEP_ROWS, _PART = Op.BUILD, Op.STEP, Op.STEP_ROWS, Op.PART
 _BUILT, _DONE, _STEPPED = Op.BUILT, Op.DONE, Op.STEPPED
-# From how many workers on one epoll descriptor is faster than `poll` of each descriptor.
-_MANY_WORKERS = 5
 
 
 @dataclass(eq=False)
@@ -179,15 +173,14 @@ class ProcessBackend(RemoteBackend):
         self._handles: list[Handle] = []
         # The descriptor that all workers get, of the arena's file, if it has one.
         self._shared: tuple[int, ...] = ()
-        self._poller = Poller()
+        self._poller = Poller(epoll=False)
         # Whether every action fits into shared memory, so that a step is a bare header, and the
         # header of a reply without a payload to the last such step.
         self._is_plain, self._expected = False, b""
         self._by_fd: dict[int, int] = {}
         # Whether a worker has no process descriptor, and when to look for deaths.
         self._looks, self._next_look = False, 0.0
-        # The workers that a command is being sent to, and the descriptors that are being read.
-        self._touched: Iterable[int] = ()
+        # The descriptors that are being read.
         self._ready: list[tuple[int, int]] = []
         # The thread that collects, or 0: its signal handlers, or other threads, may call `close`.
         self._collecting = 0
@@ -218,7 +211,7 @@ class ProcessBackend(RemoteBackend):
         with uninterrupted():
             if self._shared_memory and system.DESCRIPTORS:
                 self._shared = descriptors.acquire(anonymous_file)
-            self._poller = Poller(gathers=len(self._setups) >= _MANY_WORKERS)
+            self._poller = Poller()
 
     def _start(self, worker: int) -> None:
         with uninterrupted(), limits_explained(len(self._setups)):
@@ -226,7 +219,6 @@ class ProcessBackend(RemoteBackend):
 
     def _note_threads(self) -> None:
         if self._forked:
-            self.hang_advice = _FORKED if forking.count_threads() > 1 else ""
             forking.warn_of_driver()
 
     def _launch(self, index: int) -> Handle:
@@ -353,7 +345,7 @@ class ProcessBackend(RemoteBackend):
     ) -> None:
         # A worker that is built again reads no close command first. A signal handler may call this
         # in a wait, whose poll object cannot be used twice at once.
-        handles, poller = self._handles, Poller()
+        handles, poller = self._handles, Poller(epoll=False)
         listening = [i for i in workers if i < len(handles) and handles[i].alive]
         unanswered.update(i for i in listening if handles[i].built or self._opening)
         for index in unanswered:
@@ -414,7 +406,7 @@ class ProcessBackend(RemoteBackend):
     @property
     def unknown(self) -> set[int]:
         """The workers whose pipes an interrupt left in an unknown state."""
-        return {*self._touched, *(self._by_fd[fd] for fd, _ in self._ready if fd in self._by_fd)}
+        return super().unknown | {*(self._by_fd[fd] for fd, _ in self._ready if fd in self._by_fd)}
 
     def wait(self, timeout: float | None) -> list[tuple[int, int]]:
         """Wait for messages and deaths; return the descriptors to `read`."""
@@ -502,7 +494,7 @@ class ProcessBackend(RemoteBackend):
         # Several have often ended together.
         end_trees(handle.process for handle in self._handles if handle.process.wait(0.0))
         code = handle.process.exitcode()
-        return Death(code, stack=handle.stacks.read_crash(code)[0])
+        return Death(code, stack=handle.stacks.read_crash(code))
 
     def _forget(self, handle: Handle) -> None:
         """Stop watching a worker, whose descriptors another one may soon have."""
@@ -543,7 +535,6 @@ class ProcessBackend(RemoteBackend):
             for index, handle in enumerate(self._handles):
                 if index in unanswered or terminate or not (handle.built and handle.alive):
                     handle.process.end(kill=False)
-            self._poller.end()
             self._end(self._handles, _TERMINATE_SECONDS)
             self._poller.close()
             shared, self._shared = self._shared, ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import os
+import pickle
 import select
 from collections.abc import Callable
 from functools import partial
@@ -18,17 +18,16 @@ from time import perf_counter
 from typing import Any
 
 from vecspaces import system
-from vecspaces.pickling import dumps, loads
-from vecspaces.vector.backends.process import descriptors
+from vecspaces.pickling import dumps
+from vecspaces.vector.backends.process.descriptors import Bell
 from vecspaces.vector.backends.process.line import GONE, Line
 from vecspaces.vector.backends.process.waiting import HANDLER_SECONDS, SPIN_SECONDS, spin
 from vecspaces.vector.exchange.messages import HEADER, Op
 
 _CHUNK = 1 << 16
 _MOST_WRITTEN = 1 << 20
-# `poll` reports at once that no such descriptor is open.
-_NEVER_OPEN = 2**31 - 1
-_HANDLER_MILLISECONDS = int(HANDLER_SECONDS * 1000)
+# What a wait returns after `close`: no descriptor has this number.
+_CLOSED = [(-1, 0)]
 
 
 #: A message: its meaning, its slot of the ring, the number of the command, and the payload.
@@ -37,7 +36,7 @@ Frame = tuple[Op, int, int, bytes]
 
 def unpack(data: bytes) -> Any:
     """Unpickle a payload, which came over an inherited descriptor; may raise anything."""
-    return loads(data) if data else None
+    return pickle.loads(data) if data else None
 
 
 def pack_frame(
@@ -204,50 +203,32 @@ class WorkerEnd:
 class Poller:
     """Waits for several channels and processes at once, registered once.
 
-    `gathers`: by one epoll descriptor, because `poll` checks each descriptor twice per wait, which
-    takes 20 us more for 64 workers. Forked processes inherit it, which keeps no descriptor open.
+    By one epoll descriptor where there is one, because `poll` checks each descriptor twice per
+    wait. Forked processes inherit it, which keeps no descriptor open. Unlike `poll`, it may be used
+    by several threads at once, and again in a signal handler.
     """
 
-    def __init__(self, gathers: bool = False) -> None:
-        self._poll = self._registry = system.make_poll()  # the object that has the descriptors
-        self._epoll: Any = None
+    def __init__(self, epoll: bool = True) -> None:
+        self._epoll: Any = select.epoll() if epoll and system.EPOLL else None
+        self._poll = self._epoll or system.make_poll()
         self._reading: set[int] = set()
         self._writing: set[int] = set()
-        # A pipe that holds a byte while rows wait to be received, for `fileno`.
-        self._bell: tuple[int, int] | None = None
-        self._rings = False
-        if gathers:
-            self._gather()
-
-    def _gather(self) -> None:
-        """Watch all descriptors by one epoll descriptor."""
-        if self._epoll is not None or not system.EPOLL:
-            return
-        self._registry = self._epoll = select.epoll()
-        for fd in self._reading | self._writing:
-            self._poll.unregister(fd)
-            self._register(fd)
-        self._poll.register(self._epoll.fileno(), system.POLLIN)
+        self._bell: Bell | None = None
+        self._is_closed = False
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when there is something to read, or rows wait."""
-        self._gather()
         if self._epoll is None:
             raise io.UnsupportedOperation("fileno() needs epoll, which this system does not have")
         if self._bell is None:
-            reading, writing = descriptors.acquire(os.pipe)
-            self._bell = reading, writing
-            self._epoll.register(self._bell[0], system.POLLIN)
+            self._bell = Bell()
+            self._epoll.register(self._bell.fd, system.POLLIN)
         return int(self._epoll.fileno())
 
     def ring(self, rings: bool) -> None:
         """Note whether rows wait to be received."""
-        if self._bell is not None and rings is not self._rings:
-            if rings:
-                os.write(self._bell[1], b"!")
-            else:
-                os.read(self._bell[0], 1)
-            self._rings = rings
+        if self._bell is not None and rings is not self._bell.rings:
+            (self._bell.ring if rings else self._bell.silence)()
 
     def add(self, fd: int) -> None:
         """Watch a descriptor for input or its end; a negative number stands for none."""
@@ -267,43 +248,37 @@ class Poller:
             self.watch_room(fd, False)
 
     def close(self) -> None:
-        """Free its own descriptor; can be repeated."""
+        """Free its own descriptors; can be repeated. Every wait then returns at once."""
+        self._is_closed, self._bell = True, None
         if self._epoll is not None:
             self._epoll.close()
-        bell, self._bell = self._bell, None
-        descriptors.close(*(bell or ()))
-
-    def end(self) -> None:
-        """Let every wait return at once, also one of another thread that is about to begin."""
-        self._poll.register(_NEVER_OPEN, 0)
 
     def _register(self, fd: int) -> None:
         # First, because epoll does not register twice.
         with contextlib.suppress(KeyError, OSError):
-            self._registry.unregister(fd)
+            self._poll.unregister(fd)
         events = system.POLLIN * (fd in self._reading) | system.POLLOUT * (fd in self._writing)
         if events:
-            self._registry.register(fd, events)
+            self._poll.register(fd, events)
 
     def wait(self, timeout: float | None, spins: bool = False) -> list[tuple[int, int]]:
         """Return descriptors that are readable or writable, each with its events of `poll`.
 
         If it `spins`, it polls for a short time before it sleeps.
         """
-        milliseconds = math.inf if timeout is None else int(timeout * 1000 + 0.999)
-        poll, ready = self._poll.poll, []
-        if spins and milliseconds != 0:  # as `spin` does, whose call would take time
-            until = perf_counter() + SPIN_SECONDS
-            while not (ready := poll(0)) and perf_counter() < until:
-                system.yield_core()
-        while not ready and milliseconds > _HANDLER_MILLISECONDS:
-            ready = poll(_HANDLER_MILLISECONDS)
-            milliseconds -= _HANDLER_MILLISECONDS
-        ready = ready or poll(milliseconds)
-        return ready if self._epoll is None else self._open_up(ready, self._epoll)
-
-    @staticmethod
-    def _open_up(ready: list[tuple[int, int]], epoll: Any) -> list[tuple[int, int]]:
-        """Replace epoll's descriptor by those that it reports."""
-        others = [event for event in ready if event[0] != epoll.fileno()]
-        return others if len(others) == len(ready) else others + epoll.poll(0)
+        poll, unit = self._poll.poll, 1 if self._epoll is not None else 1000
+        left = math.inf if timeout is None else timeout
+        ready: list[tuple[int, int]] = []
+        try:
+            if spins and timeout != 0:  # as `spin` does, whose call would take time
+                until = perf_counter() + SPIN_SECONDS
+                while not (ready := poll(0)) and perf_counter() < until:
+                    system.yield_core()
+            while not (ready or self._is_closed) and left > HANDLER_SECONDS:
+                ready = poll(HANDLER_SECONDS * unit)
+                left -= HANDLER_SECONDS
+            return _CLOSED if self._is_closed else ready or poll(left * unit)
+        except (OSError, ValueError):
+            if self._is_closed:  # meanwhile, by a signal handler or another thread
+                return _CLOSED
+            raise

@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import reduction
 from typing import Any
 
 from vecspaces import system
+from vecspaces.vector.backends.process.interrupts import uninterrupted
 
 
 def acquire(*opens: Callable[[], int | tuple[int, ...]]) -> tuple[int, ...]:
@@ -44,6 +46,32 @@ def nonblocking_pipe() -> tuple[int, int]:
     for end in ends:
         os.set_blocking(end, False)
     return ends
+
+
+class Bell:
+    """A pipe whose `fd` is readable while it `rings`; closed with its last reference."""
+
+    fd = _ring = -1
+    rings = False
+
+    def __init__(self) -> None:
+        with uninterrupted():
+            self.fd, self._ring = acquire(nonblocking_pipe)
+
+    def ring(self) -> None:
+        """Make it readable."""
+        self.rings = True
+        with suppress(BlockingIOError):
+            os.write(self._ring, b"!")
+
+    def silence(self) -> None:
+        """Read what it holds."""
+        self.rings = False
+        with suppress(BlockingIOError):
+            os.read(self.fd, 1 << 16)
+
+    def __del__(self) -> None:
+        close(self.fd, self._ring)
 
 
 def close(*descriptors: int) -> None:

@@ -289,10 +289,6 @@ if system.FORK:
             thread.join(_SERVER_SECONDS)
             is_interrupted = take_ctrl_c()
             if is_interrupted or (until.passed and thread.is_alive()):
-                # A server without a pid may be starting: unless it is killed, it stays the server.
-                ends = Deadline(_SERVER_END_SECONDS)
-                while thread.is_alive() and server._forkserver_pid is None and not ends.passed:
-                    thread.join(_SERVER_SECONDS)
                 if server._forkserver_pid not in (None, before):
                     os.kill(server._forkserver_pid, signal.SIGKILL)
                 thread.join(_SERVER_END_SECONDS)

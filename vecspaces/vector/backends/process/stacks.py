@@ -15,6 +15,7 @@ import os
 import re
 import signal
 import struct
+import sys
 import threading
 import time
 import traceback
@@ -29,12 +30,12 @@ from vecspaces.vector.backends.process import descriptors
 # The time between checks for an answer.
 _LOOK_SECONDS = 0.5e-3
 
-# At the start of the file: the thread that runs environments or builds one, the factory that it
-# calls (-1 for none), and the number of answers. The output of faulthandler follows.
+# At the start of the file: the thread that runs environments, the factory that it calls (-1 for
+# none), the number of answers. The last answer follows, then what faulthandler wrote in a crash.
 _HEAD = struct.Struct("<Qqq")
-_BUILDING = struct.Struct("<Qq")
-_ANSWERS_AT = _BUILDING.size
+_BUILDING_AT, _ANSWERS_AT = 8, 16
 _LONGEST = 1 << 20
+_CRASH_AT = _HEAD.size + _LONGEST
 
 # The signals of a crash, which faulthandler catches.
 _CRASHES = {
@@ -42,9 +43,6 @@ _CRASHES = {
     for number in signal.Signals
     if number.name in ("SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL")
 }
-_FATAL = "Fatal Python error: "
-# Where faulthandler ends early, because a thread is starting or ending: it is asked again.
-_CUT_SHORT = "<freed thread state>"
 _THREAD = re.compile(r"^(C?)(?:urrent t|T)hread 0x([0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)', re.MULTILINE)
 
@@ -71,7 +69,7 @@ class StackFile:
 
     def __init__(self, file: int = -1, bell: int = -1, ring: int = -1) -> None:
         self._file, self.bell, self._ring = file, bell, ring
-        self._answers = 0
+        self._thread = self._answers = 0
 
     @classmethod
     def make(cls) -> StackFile:
@@ -104,25 +102,31 @@ class StackFile:
         """
         if self._file < 0:
             return
-        os.pwrite(self._file, _HEAD.pack(threading.get_ident(), -1, 0), 0)
-        os.lseek(self._file, _HEAD.size, os.SEEK_SET)
+        self._thread = threading.get_ident()
+        os.pwrite(self._file, _HEAD.pack(self._thread, -1, 0), 0)
+        os.lseek(self._file, _CRASH_AT, os.SEEK_SET)
         faulthandler.enable(self._file)
         # A process that an environment forks has no stacks here.
         system.run_in_forks(faulthandler.disable)
 
     def answer(self) -> None:
-        """Write the stacks of all threads."""
+        """Write the stack of the environment."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.bell, _LONGEST)
-        os.lseek(self._file, _HEAD.size, os.SEEK_SET)
-        faulthandler.dump_traceback(self._file, all_threads=True)
+        try:
+            frames = traceback.extract_stack(sys._current_frames()[self._thread])
+            stack = format_environment(frames) or ""
+        except Exception as error:  # of a loader, which is asked for lines of code
+            stack = f"  {error!r}"
+        text = stack.encode(errors="backslashreplace")
         self._answers += 1
+        os.pwrite(self._file, text[-_LONGEST + 1 :] + b"\0", _HEAD.size)
         os.pwrite(self._file, self._answers.to_bytes(8, "little"), _ANSWERS_AT)
 
-    def note_building(self, number: int, thread: int = 0) -> None:
-        """Note the factory that is called, and its thread; -1 for none."""
+    def note_building(self, number: int) -> None:
+        """Note the factory that is called; -1 for none."""
         if self._file >= 0:
-            os.pwrite(self._file, _BUILDING.pack(thread or threading.get_ident(), number), 0)
+            os.pwrite(self._file, number.to_bytes(8, "little", signed=True), _BUILDING_AT)
 
     # ------------------------------------------------------------------ the caller's side
 
@@ -138,42 +142,32 @@ class StackFile:
         thread, number, _ = self._read_head()
         return number if thread else -1
 
-    def ask(self, patience: float, thread: int = 0) -> str | None:
+    def ask(self, patience: float) -> str | None:
         """Return the stack of the environment that runs; None without an answer within `patience`.
 
-        The environment runs in `thread`, or in the thread that the worker has noted (0). A worker
-        that runs Python answers within a few milliseconds.
+        A worker that runs Python answers within a few milliseconds.
         """
         give_up = time.monotonic() + patience
-        while True:
-            noted, _, answers = self._read_head()
-            if not noted:
+        thread, _, answers = self._read_head()
+        if not thread:
+            return None
+        with contextlib.suppress(BlockingIOError):  # it has not read many requests
+            os.write(self._ring, b"?")
+        while self._read_head()[2] == answers:
+            if time.monotonic() >= give_up:
                 return None
-            os.ftruncate(self._file, _HEAD.size)
-            with contextlib.suppress(BlockingIOError):  # it has not read many requests
-                os.write(self._ring, b"?")
-            while self._read_head()[2] == answers:
-                if time.monotonic() >= give_up:
-                    return None
-                time.sleep(_LOOK_SECONDS)
-            text = self._read_text()
-            stack = environment_stack(text, thread or noted)
-            if stack is not None or _CUT_SHORT not in text or time.monotonic() >= give_up:
-                return stack
+            time.sleep(_LOOK_SECONDS)
+        answer = os.pread(self._file, _LONGEST, _HEAD.size).partition(b"\0")[0]
+        return answer.decode(errors="replace") or None
 
-    def read_crash(self, exitcode: int | None) -> tuple[str | None, int]:
-        """Return the stack of a worker that crashed, and the thread; None for other exits."""
+    def read_crash(self, exitcode: int | None) -> str | None:
+        """Return the stack of a worker that crashed; None for other exits."""
         if exitcode is None or -exitcode not in _CRASHES or self._file < 0:
-            return None, 0
-        _, is_fatal, text = self._read_text().rpartition(_FATAL)
-        if not is_fatal:
-            return None, 0
+            return None
+        text = os.pread(self._file, _LONGEST, _CRASH_AT).decode("ascii", "replace")
         main = self._read_head()[0]
         crashed = next((int(ident, 16) for now, ident, _ in _THREAD.findall(text) if now), main)
-        return environment_stack(text, crashed) or environment_stack(text, main), crashed
-
-    def _read_text(self) -> str:
-        return os.pread(self._file, _LONGEST, _HEAD.size).decode("ascii", "replace")
+        return environment_stack(text, crashed) or environment_stack(text, main)
 
 
 def environment_stack(text: str, thread: int) -> str | None:
@@ -187,15 +181,18 @@ def environment_stack(text: str, thread: int) -> str | None:
     frames = []
     for path, line, name in _FRAME.findall(found[-1]) if found else ():
         path, name = _unescape(path), _unescape(name)
-        if (path, name) == _OUTERMOST:
-            break  # below it are the frames that a fork inherited
         frames.append(traceback.FrameSummary(path, int(line), name, lookup_line=False))
     return format_environment(frames[::-1])
 
 
 def format_environment(frames: Iterable[traceback.FrameSummary]) -> str | None:
     """Format the frames of an environment among some, the innermost last; None without any."""
-    chosen = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_ENVIRONMENTS)]
+    chosen: list[traceback.FrameSummary] = []
+    for frame in frames:
+        if (frame.filename, frame.name) == _OUTERMOST:
+            chosen.clear()  # those before it are what a fork inherited
+        elif not frame.filename.startswith(_NOT_THE_ENVIRONMENTS):
+            chosen.append(frame)
     for frame in chosen:
         linecache.checkcache(frame.filename)
     return "".join(traceback.format_list(chosen)).rstrip("\n") or None

@@ -15,7 +15,7 @@ from typing import Any
 
 from vecspaces import system
 from vecspaces.memory import Arena
-from vecspaces.pickling import dumps, loads
+from vecspaces.pickling import dumps
 from vecspaces.vector.backends.backend import pack_part, pack_result
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack_frame
 from vecspaces.vector.backends.process.line import Line, process_descriptor
@@ -189,7 +189,7 @@ class Worker:
 
     def _unpack(self, op: Op, data: bytes) -> Any:
         """Return the arguments of a command, after writing the actions that came with it."""
-        arguments, actions, spilled = loads(data)
+        arguments, actions, spilled = pickle.loads(data)
         if actions is not None:
             self._load(op, arguments, actions)
         if spilled is not None:

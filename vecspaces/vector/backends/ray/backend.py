@@ -67,8 +67,6 @@ class RayBackend(RemoteBackend):
         self._startup_errors: dict[int, Exception] = {}
         self._pause_until = 0.0
         self.actors: dict[int, Any] = {}
-        # The workers that a command is being sent to.
-        self._touched: Iterable[int] = ()
 
     # ------------------------------------------------------------------ starting
 
@@ -140,11 +138,6 @@ class RayBackend(RemoteBackend):
         return error
 
     # ------------------------------------------------------------------ commands
-
-    @property
-    def unknown(self) -> set[int]:
-        """The workers of which an interrupt left unknown whether they got a command."""
-        return set(self._touched)
 
     def issue(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
         """Send a command to actors."""
