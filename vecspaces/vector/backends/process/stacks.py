@@ -12,6 +12,7 @@ import faulthandler
 import linecache
 import multiprocessing
 import os
+import pickle
 import re
 import signal
 import struct
@@ -19,7 +20,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ _LOOK_SECONDS = 0.5e-3
 # none), the number of answers. The last answer follows, then what faulthandler wrote in a crash.
 _HEAD = struct.Struct("<Qqq")
 _BUILDING_AT, _ANSWERS_AT = 8, 16
-_LONGEST = 1 << 20
+_LONGEST, _MOST_FRAMES = 1 << 20, 10_000
 _CRASH_AT = _HEAD.size + _LONGEST
 
 # The signals of a crash, which faulthandler catches.
@@ -113,14 +114,11 @@ class StackFile:
         """Write the stack of the environment."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.bell, _LONGEST)
-        try:
-            frames = traceback.extract_stack(sys._current_frames()[self._thread])
-            stack = format_environment(frames) or ""
-        except Exception as error:  # of a loader, which is asked for lines of code
-            stack = f"  {error!r}"
-        text = stack.encode(errors="backslashreplace")
+        # The caller reads the lines of code: this thread only gets a core for a moment.
+        stack = traceback.walk_stack(sys._current_frames()[self._thread])
+        frames = [(at.f_code.co_filename, line, at.f_code.co_name) for at, line in stack]
         self._answers += 1
-        os.pwrite(self._file, text[-_LONGEST + 1 :] + b"\0", _HEAD.size)
+        os.pwrite(self._file, pickle.dumps(frames[:_MOST_FRAMES]), _HEAD.size)
         os.pwrite(self._file, self._answers.to_bytes(8, "little"), _ANSWERS_AT)
 
     def note_building(self, number: int) -> None:
@@ -157,8 +155,7 @@ class StackFile:
             if time.monotonic() >= give_up:
                 return None
             time.sleep(_LOOK_SECONDS)
-        answer = os.pread(self._file, _LONGEST, _HEAD.size).partition(b"\0")[0]
-        return answer.decode(errors="replace") or None
+        return _format(pickle.loads(os.pread(self._file, _LONGEST, _HEAD.size)))
 
     def read_crash(self, exitcode: int | None) -> str | None:
         """Return the stack of a worker that crashed; None for other exits."""
@@ -178,11 +175,15 @@ def environment_stack(text: str, thread: int) -> str | None:
           File "e", line 3, in f
     """
     found = [lines for _, ident, lines in _THREAD.findall(text) if int(ident, 16) == thread]
-    frames = []
-    for path, line, name in _FRAME.findall(found[-1]) if found else ():
-        path, name = _unescape(path), _unescape(name)
-        frames.append(traceback.FrameSummary(path, int(line), name, lookup_line=False))
-    return format_environment(frames[::-1])
+    frames = _FRAME.findall(found[-1]) if found else []
+    return _format([(_unescape(path), int(line), _unescape(name)) for path, line, name in frames])
+
+
+def _format(frames: Sequence[tuple[str, int, str]]) -> str | None:
+    """Format the frames of an environment among some, whose innermost is the first."""
+    return format_environment(
+        traceback.FrameSummary(*frame, lookup_line=False) for frame in reversed(frames)
+    )
 
 
 def format_environment(frames: Iterable[traceback.FrameSummary]) -> str | None:
