@@ -247,7 +247,10 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
         count, copy_mask = count + len(columns), mask.copy
         for key, values in columns.items():
             is_list = values.__class__ is list and key != "final_obs"
-            merged: Any = _stack(values) if is_list else None
+            merged: Any = None
+            if is_list:  # without a call if all are floats
+                only_floats = FLOATS.issuperset(map(type, values))
+                merged = np.array(values) if only_floats else _stack(values)
             if merged is None:
                 merged = _merge_others(key, values, rows, num_envs)
             if not is_whole and merged.__class__ is not dict:
@@ -364,8 +367,6 @@ def _are_alike_rows(arrays: list[npt.NDArray[Any]]) -> bool:
 def _stack(values: Sequence[Any]) -> npt.NDArray[Any] | None:
     """Make one array of values, of objects if necessary; None: all are dicts."""
     types, first = set(map(type, values)), values[0]
-    if types <= FLOATS:
-        return np.array(values)
     if types <= _NUMBERS:
         return _stack_numbers(values, types)
     if types == _ARRAY and first.ndim and first.dtype.kind in _NUMERIC and _are_alike(values):
