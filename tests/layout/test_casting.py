@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from tests.strategies import BOX_DTYPES, FLOATS, INTEGERS, junk
 from vecspaces.layout import Mismatch, fit
 from vecspaces.layout.casting import KeyMismatch, fit_batch
-from vecspaces.spaces.intervals import dtype_limits
+from vecspaces.spaces.bounds import dtype_limits
 
 INTEGERS_AND_BOOL = [*INTEGERS, np.dtype(bool)]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import BOX_DTYPES, EXTREMES, FLOATS, INTEGERS, junk, seeds
 from vecspaces.spaces import Box, Discrete, MultiDiscrete
-from vecspaces.spaces.intervals import dtype_limits
+from vecspaces.spaces.bounds import dtype_limits
 
 SIGNED = [dtype for dtype in INTEGERS if dtype.kind == "i"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecspaces.checks import RAISED, Path, mismatch, show_type, show_value
-from vecspaces.spaces.intervals import dtype_limits
+from vecspaces.spaces.bounds import dtype_limits
 
 _INTEGERS = frozenset("biu")
 

@@ -26,7 +26,7 @@ from vecspaces.layout.blocks import (
 )
 from vecspaces.layout.casting import Mismatch, fit, fit_batch
 from vecspaces.layout.nodes import SEQUENCES, Array, Choice, Node, Record, Variable, walk
-from vecspaces.spaces.intervals import dtype_limits
+from vecspaces.spaces.bounds import dtype_limits
 
 # Up to this number of rows, reading scalars one by one is faster than NumPy's iteration.
 _SCALARS_READ_ONE_BY_ONE = 4

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vecspaces.checks import mismatch, show_value
 from vecspaces.errors import VecspacesError
 from vecspaces.spaces.array_space import ArraySpace, ScalarT_cov
-from vecspaces.spaces.intervals import (
+from vecspaces.spaces.bounds import (
     BoxSampler,
     all_equal,
     cast_bound,

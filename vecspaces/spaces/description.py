@@ -9,8 +9,8 @@ import numpy as np
 
 from vecspaces.checks import mismatch, show_path, show_value
 from vecspaces.errors import CustomSpaceError
+from vecspaces.spaces.bounds import all_equal, dtype_limits
 from vecspaces.spaces.dict import Dict
-from vecspaces.spaces.intervals import all_equal, dtype_limits
 from vecspaces.spaces.multi_discrete import MultiDiscrete
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.standard import KINDS, FieldKind, StandardSpace, map_members

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.spaces.array_space import ArraySpace
+from vecspaces.spaces.bounds import cast_exactly
 from vecspaces.spaces.discrete import Discrete, IntegerT_cov
-from vecspaces.spaces.intervals import cast_exactly
 from vecspaces.spaces.masks import check_limit, check_limit_tuple, choose_limit
 
 

@@ -1,4 +1,6 @@
-"""VectorEnv: the public interface of every vector env.
+"""VectorEnv: Gymnasium's interface, which every vector env has.
+
+`ManagedVectorEnv` adds `env_ids`, `send`, `call` and `stats`.
 
 The interface is Gymnasium 1.4's `gymnasium.vector.VectorEnv`; `docs/gymnasium.md` lists the
 differences.
