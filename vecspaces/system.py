@@ -34,8 +34,10 @@ PROC = sys.platform == "linux" and os.path.isdir("/proc/self")
 #: Whether the system's own libraries survive a fork, unlike those of macOS.
 SAFE_FORK = sys.platform == "linux"
 SIGMASK = hasattr(signal, "pthread_sigmask")
+#: Whether it can be asked if a child has ended, without taking its exit code.
+WAITID = hasattr(os, "waitid")
 
-_LINUX_ALONE = ("AFFINITY", "EPOLL", "MEMFD", "PIDFD", "PROC", "SAFE_FORK")
+_LINUX_ALONE = ("AFFINITY", "EPOLL", "MEMFD", "PIDFD", "PROC", "SAFE_FORK", "WAITID")
 #: What a system lacks, of what Linux has.
 LACKS = {
     "darwin": _LINUX_ALONE,

@@ -209,7 +209,9 @@ class Poller:
     """
 
     def __init__(self, epoll: bool = True) -> None:
-        self._epoll: Any = select.epoll() if epoll and system.EPOLL else None
+        self._epoll: Any = None
+        if epoll and system.EPOLL:
+            self._epoll = select.epoll()
         self._poll = self._epoll or system.make_poll()
         self._reading: set[int] = set()
         self._writing: set[int] = set()

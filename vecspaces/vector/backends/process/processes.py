@@ -302,10 +302,13 @@ if system.FORK:
 
     def _runs(server: Any) -> bool:
         """Return whether a fork server runs; its exit code is left to multiprocessing."""
-        pid, ended = server._forkserver_pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
-        with contextlib.suppress(ChildProcessError):
-            return pid is not None and os.waitid(os.P_PID, pid, ended) is None
-        return False
+        pid = server._forkserver_pid
+        if pid is not None and system.WAITID:
+            with contextlib.suppress(ChildProcessError):
+                ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                return ended is None
+            return False
+        return pid is not None
 
     @contextlib.contextmanager
     def _environment(variables: dict[str, str]) -> Iterator[None]:

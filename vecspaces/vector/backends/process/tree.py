@@ -64,8 +64,9 @@ class Tree(NamedTuple):
     def led_by(self, leader: int) -> Tree:
         """Return the tree of a worker that was started."""
         session = 0
-        with suppress(ProcessLookupError):  # it has ended
-            session = os.getsid(leader) if system.PROC else 0
+        if system.PROC:
+            with suppress(ProcessLookupError):  # it has ended
+                session = os.getsid(leader)
         return self._replace(leader=leader, session=session)
 
 
