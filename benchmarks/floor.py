@@ -18,7 +18,7 @@ import typer
 
 from benchmarks.common import cart_pole, make_table, repeat, show
 from benchmarks.contenders import prepare_actions
-from benchmarks.environments import Image, Infos, Nothing, Robot
+from benchmarks.environments import Infos, Nothing, Robot, find_environment
 from vecspaces import make_vec
 from vecspaces.vector import SyncVectorEnv
 
@@ -43,17 +43,13 @@ class Masks(Nothing):
         return self._observation, 0.0, False, False, self._info
 
 
-def image() -> Image:
-    return Image(3000)
-
-
 ENVS = {
     "idle": Nothing,
     "ends": Ends,
     "infos": Infos,
     "masks": Masks,
     "Dict": Robot,
-    "image": image,
+    "image": find_environment("image"),
     "CartPole": cart_pole,
 }
 

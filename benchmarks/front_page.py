@@ -13,9 +13,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import gymnasium
 import typer
 
+from benchmarks.common import cart_pole
 from benchmarks.comparison import GYMNASIUM_NAMES, Comparison
 from benchmarks.contenders import CONTENDERS, LIMIT, LIMIT_IN_STEP
 from benchmarks.peers import PEERS, versions
@@ -44,10 +44,6 @@ SB3 = "sb3 subproc"
 NAMES = (OURS, *GYMNASIUM_NAMES, SB3, LIMIT_IN_STEP.name, LIMIT.name)
 
 
-def _cart_pole() -> Any:
-    return gymnasium.make("CartPole-v1")
-
-
 def main(
     write: Annotated[bool, typer.Option("--write", help="Write the pages and the plot.")] = False,
     render: Annotated[bool, typer.Option("--render", help="Write them from the last run.")] = False,
@@ -59,7 +55,7 @@ def main(
     if render:
         write_pages(*load(RUN))
         return
-    made = {name: find_task(name) for name in TASKS} | {"CartPole-v1": _cart_pole}
+    made = {name: find_task(name) for name in TASKS} | {"CartPole-v1": cart_pole}
     missing = {name: reason for name, reason in made.items() if isinstance(reason, str)}
     if missing:
         raise typer.BadParameter(f"each environment must be installed, found {missing}")

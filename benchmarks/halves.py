@@ -13,19 +13,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-import gymnasium
 import typer
 
 from benchmarks.common import BareLoops, cart_pole, race, repeat, show
 from benchmarks.contenders import open_share, prepare_actions
 from benchmarks.environments import find_environment
 from benchmarks.overlap import spin
+from benchmarks.real import TASKS
 from vecspaces.cores import count_usable_cores
 from vecspaces.vector import AsyncVectorEnv
-
-
-def half_cheetah() -> Any:
-    return gymnasium.make("HalfCheetah-v5")
 
 
 def main(
@@ -37,6 +33,7 @@ def main(
 ) -> None:
     """Print a table for each environment and policy."""
     workers = num_workers or count_usable_cores()
+    half_cheetah, _ = TASKS["HalfCheetah-v5"]
     tasks = {"CartPole": cart_pole, "HalfCheetah": half_cheetah, "image": find_environment("image")}
     for name, make in tasks.items():
         actions = prepare_actions(make().action_space, num_envs)
