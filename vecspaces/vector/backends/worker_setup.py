@@ -31,7 +31,7 @@ from vecspaces.vector.group.groups import Groups, build_group
 T = TypeVar("T")
 
 
-#: What `WorkerSetup.build` notes in the place of the number of a factory.
+#: What `WorkerSetup.build` notes during `worker_init_fn`; for factories it notes their numbers.
 INIT_FN = -2
 
 

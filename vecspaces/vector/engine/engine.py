@@ -343,14 +343,13 @@ class Engine:
             renewed = [row for worker in workers for row in slices[worker]]
         replies.call, replies.inside = "restart", True
         pending = replies.pending
-        if pending is None:
-            pass
-        elif self._links.builds_again and pending.owing.isdisjoint(workers):
-            pending.renewed = [*pending.renewed, *renewed]
-        else:
-            text = Message("{}: restart built {:envs} again: reset first", pending.call, renewed)
-            error = ResetNeededError(text)
-            replies.failures.append(Failure(renewed, pending.call, error, ""))
+        if pending is not None:
+            call = pending.call
+            if self._links.builds_again and pending.owing.isdisjoint(workers):
+                pending.renewed = [*pending.renewed, *renewed]
+            else:
+                text = Message("{}: restart built {:envs} again: reset first", call, renewed)
+                replies.failures.append(Failure(renewed, call, ResetNeededError(text), ""))
         replies.forget(workers, renewed)
         for row in renewed:
             self._renew(row)
