@@ -35,7 +35,6 @@ def test_help_shows_the_names_of_commands_and_options_in_full() -> None:
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("describe", ""),
         ("check", "--num-steps 5"),
         ("rollout", "--num-envs 2 --num-workers 1 --steps 10"),
         ("evaluate", "--policy random --episodes 2 --num-workers 1"),
@@ -67,7 +66,7 @@ def test_arguments_of_the_vector_env_reach_it(command: str, options: str, hurry:
 @pytest.mark.parametrize(
     ("command", "begin", "env"),
     [
-        pytest.param("describe", "-P -m vecspaces", "CartPole-v1", marks=pytest.mark.full),
+        pytest.param("rollout --steps 9", "-P -m vecspaces", "CartPole-v1", marks=pytest.mark.full),
         (
             "rollout --num-envs 2 --num-workers 1 --steps 9 --context spawn",
             "bin/vecspaces",
@@ -89,7 +88,7 @@ def test_no_file_of_the_folder_takes_the_place_of_a_module(
 
 def test_the_folder_is_on_the_path_at_its_end_and_for_modules_alone(here: Path) -> None:
     for env, expected in [("CartPole-v1", False), ("own:Plain", True)]:
-        run(f"describe {env}")
+        run(f"rollout {env} --num-envs 1 --steps 9 --backend sync")
         assert (str(here) in sys.path) is expected
     assert sys.path[-1] == str(here)
 

@@ -1,10 +1,9 @@
-"""`vecspaces bench`: what it measures, what follows from the figures, its JSON and its plot."""
+"""`vecspaces bench`: what it measures, what follows from the figures, and its JSON."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,10 @@ from vecspaces.cli.bench import Report
 from vecspaces.cli.contenders import Contender, Cost, find_contenders, measure_cost
 
 
-# In a process of its own: Gymnasium keeps shared memory, and matplotlib keeps fonts open.
-def test_bench_measures_all_settings_and_bounds_and_plots_them() -> None:
-    Path("old").write_text("old")
-    os.link("old", "s.png")
-    arguments = "--num-envs 4 --max-workers 2 --seconds 1 --json found.json --plot s.png"
+# In a process of its own: Gymnasium keeps shared memory.
+def test_bench_measures_all_settings_and_bounds() -> None:
+    arguments = "--num-envs 4 --max-workers 2 --seconds 1 --json found.json"
     output = run_apart(f"bench CartPole-v1 {arguments}")
-    assert Path("old").read_text() == "old", "the older one is replaced, not written over"
-    assert Path("s.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads(Path("found.json").read_text())
     assert [(result["name"], result["workers"]) for result in found["results"]] == [
         *(("gymnasium sync", 1), ("gymnasium async", 4)),
@@ -38,7 +33,7 @@ def test_bench_measures_all_settings_and_bounds_and_plots_them() -> None:
         assert result["name"] in output
         if not result["skipped"]:
             assert result["steps_per_second"] > 0
-    assert found["env"] == "CartPole-v1" and found["interrupted"] is False
+    assert found["env"] == "CartPole-v1"
     if found["code"] is None:
         assert "cannot tell" in output
     else:

@@ -14,6 +14,8 @@ import pytest
 from tests.cli.envs import is_noticed
 from tests.cli.running import run
 
+PLAY = "rollout CartPole-v1 --num-envs 2 --steps 9 --backend sync"
+
 
 @pytest.mark.parametrize(
     "command",
@@ -43,7 +45,7 @@ def test_traceback_shows_an_error_as_python_does() -> None:
     ("command", "env", "message"),
     [
         ("rollout", "Unbuildable", "OSError: no licence"),
-        ("describe", "Exits", "SystemExit: 3"),
+        ("rollout --backend sync", "Exits", "SystemExit: 3"),
     ],
 )
 def test_an_environment_that_cannot_be_built_shows_where(
@@ -95,21 +97,15 @@ def test_a_policy_that_fails_shows_its_own_code() -> None:
     assert "envs.py" in result.stderr and "1 // 0" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "describe CartPole-v1 --json found.json",
-        "rollout CartPole-v1 --num-envs 2 --steps 9 --backend sync --record found.gif",
-    ],
-)
-def test_a_file_is_replaced_once_the_new_one_is_complete(here: Path, command: str) -> None:
-    name = command.rpartition(" ")[2]
+@pytest.mark.parametrize("option", ["--json found.json", "--record found.gif"])
+def test_a_file_is_replaced_once_the_new_one_is_complete(here: Path, option: str) -> None:
+    name = option.rpartition(" ")[2]
     old, link = here / "old", here / name
     old.write_text("old")
     old.chmod(0o640)
     os.link(old, link)  # what is written in place changes both
     before = set(os.listdir())
-    result = run(command)
+    result = run(f"{PLAY} {option}")
     assert result.exit_code == 0, result.output
     assert old.read_text() == "old" and link.read_bytes() != b"old"
     assert link.stat().st_mode == old.stat().st_mode
@@ -124,7 +120,7 @@ def test_a_disk_that_is_full_leaves_the_old_file(here: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
-        result = run("describe CartPole-v1 --json", "found.json")
+        result = run(f"{PLAY} --json", "found.json")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert result.exit_code != 0 and "File too large" in result.stderr
@@ -133,13 +129,13 @@ def test_a_disk_that_is_full_leaves_the_old_file(here: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no such device")
 def test_what_is_no_file_is_written_in_place(here: Path) -> None:
-    assert run("describe CartPole-v1 --json", os.devnull).exit_code == 0
+    assert run(f"{PLAY} --json", os.devnull).exit_code == 0
     reader, writer = os.pipe()  # has no name, as what /dev/stdout leads to in a pipeline
-    assert run("describe CartPole-v1 --json", f"/dev/fd/{writer}").exit_code == 0
+    assert run(f"{PLAY} --json", f"/dev/fd/{writer}").exit_code == 0
     os.close(writer)
     with open(reader) as file:
         assert json.load(file)["env"] == "CartPole-v1"
-    assert "No space left" in run("describe CartPole-v1 --json", "/dev/full").stderr
+    assert "No space left" in run(f"{PLAY} --json", "/dev/full").stderr
     (here / "link.json").symlink_to("found.json")
-    assert run("describe CartPole-v1 --json", "link.json").exit_code == 0
+    assert run(f"{PLAY} --json", "link.json").exit_code == 0
     assert (here / "link.json").is_symlink() and (here / "found.json").read_text()[0] == "{"

@@ -28,7 +28,7 @@ def test_the_table_and_the_json_have_fixed_names() -> None:
     assert list(result) == [
         "env", "backend", "num_envs", "num_workers", "seed", "steps", "seconds", "steps_per_second",
         "episodes", "mean_return", "min_return", "max_return", "mean_length", "min_length",
-        "max_length", "interrupted",
+        "max_length",
     ]  # fmt: skip
     assert list(result.values())[:5] == ["CartPole-v1", "async", 4, 2, 7]
     assert 1000 <= result["steps"] < 1004
@@ -82,9 +82,7 @@ def test_a_factory_of_vector_envs_counts_their_environments() -> None:
         pytest.param("sync", "tests.cli.envs:Busy", False, marks=pytest.mark.full),
     ],
 )
-def test_ctrl_c_shows_the_table_and_leaves_nothing(
-    here: Path, env: str, backend: str, whole_group: bool
-) -> None:
+def test_ctrl_c_leaves_nothing(here: Path, env: str, backend: str, whole_group: bool) -> None:
     command = [sys.executable, "-m", "vecspaces", "rollout", env, "--steps", "1000000000"]
     with subprocess.Popen(
         [*command, "--num-envs", "4", "--backend", backend],
@@ -105,9 +103,8 @@ def test_ctrl_c_shows_the_table_and_leaves_nothing(
                 output, errors = process.communicate(timeout=30)
         finally:
             process.kill()
-    assert process.returncode == 130
-    assert errors == ""
-    assert "steps/s" in output
+    assert process.returncode == 130 and output == ""
+    assert errors.startswith("vecspaces: interrupted")
     assert_gone(int(name) for name in os.listdir(here / "stepped"))
 
 

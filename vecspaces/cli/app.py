@@ -11,7 +11,6 @@ from typer.core import TyperCommand, TyperGroup
 from vecspaces import __version__
 from vecspaces.cli.bench import bench
 from vecspaces.cli.check import check
-from vecspaces.cli.describe import describe
 from vecspaces.cli.errors import refuse, report
 from vecspaces.cli.evaluate import evaluate
 from vecspaces.cli.interrupts import reported
@@ -80,7 +79,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # with rich, tables truncate the names of options
     pretty_exceptions_enable=False,
 )
-for command in (rollout, evaluate, describe, check, bench):
+for command in (rollout, evaluate, check, bench):
     app.command(cls=_Command)(command)
 
 

@@ -9,20 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from math import hypot, inf
-from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
 
 from vecspaces import __version__
 from vecspaces.cli import options
-from vecspaces.cli.console import Show, announce, make_table, output, progress_bar
+from vecspaces.cli.console import Show, announce, make_table, output, progress_bar, write_json
 from vecspaces.cli.contenders import Contender, Cost, find_contenders, measure_cost
-from vecspaces.cli.interrupts import Work
 from vecspaces.cli.options import option
 from vecspaces.cores import count_usable_cores
-from vecspaces.files import replacing
-from vecspaces.interop import require_extra
 from vecspaces.make import Factory
 from vecspaces.vector.exchange.failures import Failure
 
@@ -46,34 +42,20 @@ def bench(
     seconds: Annotated[
         float, option("Duration of the measurement, approximately.", min=1e-3)
     ] = 20.0,
-    plot: Annotated[
-        Path | None,
-        option(
-            "Plot the steps/s of all rows.",
-            metavar="FILE",
-            callback=options.check_file(*options.PLOTS),
-        ),
-    ] = None,
     json_file: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Measure how many workers step your environment fastest, and whether it is worth it."""
-    if plot is not None:
-        require_extra("matplotlib", "plot")  # fails before the work, not after it
     env_kwargs = options.parse_env_args(env_arg)
     make = options.find_env(env, **env_kwargs)
     most = min(num_envs, max_workers or count_usable_cores())
     counts = sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
     report = Report(env, num_envs, env_kwargs)
     announce(f"Measuring {num_envs} environments for about {seconds:g} s.")
-    with Work() as work, progress_bar(seconds) as show:
+    with progress_bar(seconds) as show:
         report.measure(make, counts, seconds, show)
-    console = output(json_file)
-    report.print(console)
-    work.conclude(console, json_file, report.as_json())
-    if plot is not None:
-        with replacing(plot) as file:
-            report.plot(file)
+    report.print(output(json_file))
+    write_json(json_file, report.as_json())
 
 
 @dataclass
@@ -257,21 +239,6 @@ class Report:
         measured = {"granted": granted, "computing": self.cost.computing, "results": self.rows()}
         named = {"env": self.env, "num_envs": self.num_envs, "machine": machine}
         return {**named, **measured, "code": self.code(), "hints": list(self.hints())}
-
-    def plot(self, file: Path) -> None:
-        """Plot a bar with an error bar for each contender."""
-        require_extra("matplotlib", "plot").use("agg")
-        pyplot = require_extra("matplotlib.pyplot", "plot")
-        measured = [contender for contender in reversed(self.contenders) if contender.speed]
-        names, speeds = [bar.name for bar in measured], [bar.speed for bar in measured]
-        spreads = [bar.speed * min(bar.spread, 1) for bar in measured]
-        figure, axis = pyplot.subplots(layout="constrained")
-        axis.barh(names, speeds, xerr=spreads)
-        axis.set(title=f"{self.num_envs} x {self.env}", xlabel="steps/s")
-        try:
-            figure.savefig(file, dpi=150)
-        finally:
-            pyplot.close(figure)
 
 
 def _describe(took: float, name: str) -> tuple[float, str]:

@@ -1,22 +1,18 @@
-"""Ctrl-C in every command: the work ends, its results so far are shown, the exit code is 130."""
+"""Ctrl-C in every command: a line, the environments that it waited for, and exit code 130."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from vecspaces.cli.console import write_json
 from vecspaces.cli.errors import own_frames
 from vecspaces.vector.exchange.failures import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
-    from rich.console import Console
 
 EXIT_CODE = 130
 #: After a wait of this length, an environment may hang.
@@ -32,26 +28,6 @@ def _waited(interruption: KeyboardInterrupt) -> str:
     if not notes:
         return own_frames(interruption, None).rstrip()
     return "\n".join(note for note in notes if float(note.fields[1]) >= LONG_SECONDS)
-
-
-class Work:
-    """A block that Ctrl-C ends early, after which a command shows its results so far."""
-
-    def __enter__(self) -> Work:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        self._interruption = error
-        return isinstance(error, KeyboardInterrupt)
-
-    def conclude(self, console: Console, json_file: Path | None, results: dict[str, Any]) -> None:
-        """Write the results as JSON, and end the command if Ctrl-C ended the block."""
-        interruption = self._interruption
-        write_json(json_file, {**results, "interrupted": interruption is not None})
-        if isinstance(interruption, KeyboardInterrupt):
-            text = f"interrupted: this is what was found so far\n{_waited(interruption)}"
-            console.print(text.rstrip(), style="yellow", markup=False, soft_wrap=True)
-            raise typer.Exit(EXIT_CODE)
 
 
 @contextlib.contextmanager

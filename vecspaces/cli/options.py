@@ -22,8 +22,6 @@ from vecspaces.wrappers.record_video import PICTURES
 STANDARD_OUTPUT = Path("-")
 #: The default of every command that makes a batch of environments.
 NUM_ENVS = 64
-# What matplotlib writes.
-PLOTS = (".eps", ".jpg", ".jpeg", ".pdf", ".pgf", ".png", ".ps", ".svg", ".svgz", ".tif", ".webp")
 
 
 def check_file(

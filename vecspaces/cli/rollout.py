@@ -6,15 +6,13 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 
 from vecspaces.cli import options
-from vecspaces.cli.console import Show, make_facts, output, progress_bar
-from vecspaces.cli.interrupts import Work
+from vecspaces.cli.console import Show, make_facts, output, progress_bar, write_json
 from vecspaces.cli.options import option
 from vecspaces.files import replacing
 from vecspaces.make import make_vec
@@ -56,73 +54,59 @@ def rollout(
     make: Any = make_vec  # of any backend
     envs: VectorEnv[Any, Any, Any] = make(env, num_envs, backend=backend, **arguments)
     num_workers = getattr(envs, "num_workers", None) or 0
-    played, written = _Played(agents == "rows"), ""
+    file = None
     with contextlib.ExitStack() as stack:
-        file = None if record is None else stack.enter_context(replacing(record))
-        with Work() as work, envs, progress_bar(steps) as show:
-            if file is None:
-                played.step(envs, steps, seed, show)
-            else:
-                env_ids = range(min(_PICTURES, envs.num_envs))
-                with RecordVideo.to_file(envs, file, env_ids=env_ids, length=_FRAMES) as recorded:
-                    played.step(recorded, steps, seed, show)
-                written = f"{recorded.frames_written} frames in {record}"
-    console, numbers = output(json_file), played.numbers()
+        if record is not None:
+            file = stack.enter_context(replacing(record))
+        stack.enter_context(envs)
+        show, played = stack.enter_context(progress_bar(steps)), envs
+        if file is not None:
+            env_ids = range(min(_PICTURES, envs.num_envs))
+            played = RecordVideo.to_file(envs, file, env_ids=env_ids, length=_FRAMES)
+            stack.enter_context(played)
+        numbers = _play(played, steps, seed, show, agents == "rows")
+    console = output(json_file)
     facts = [*numbers.items(), ("workers", f"{num_workers} ({backend})")]
     console.print(make_facts(f"{envs.num_envs} × {env}", facts))
-    if written:
+    if isinstance(played, RecordVideo):
+        written = f"{played.frames_written} frames in {record}"
         console.print(written, markup=False, soft_wrap=True)
     named = {"env": env, "backend": backend, "num_envs": envs.num_envs}
-    work.conclude(
-        console, json_file, {**named, "num_workers": num_workers, "seed": seed, **numbers}
-    )
+    write_json(json_file, {**named, "num_workers": num_workers, "seed": seed, **numbers})
 
 
-class _Played:
-    """Speed and episodes, always up to date, so that Ctrl-C can show them."""
-
-    def __init__(self, agents_are_rows: bool) -> None:
-        self._agents_are_rows, self._steps, self._seconds = agents_are_rows, 0, 0.0
-        self._episodes: dict[str, Sequence[float]] = {"return": (), "length": ()}
-
-    def numbers(self) -> dict[str, int | float | None]:
-        """Return speed and episodes; None for statistics of no episodes."""
-        numbers: dict[str, int | float | None] = {
-            "steps": self._steps,
-            "seconds": self._seconds,
-            "steps_per_second": self._steps / self._seconds if self._seconds else 0.0,
-            "episodes": len(self._episodes["return"]),
-        }
-        for name, values in self._episodes.items():
-            for statistic in ("mean", "min", "max"):
-                value = float(getattr(np, statistic)(values)) if values else math.nan
-                numbers[f"{statistic}_{name}"] = value if math.isfinite(value) else None
-        return numbers
-
-    def step(
-        self, envs: VectorEnv[Any, Any, Any], steps: int, seed: int | None, show: Show
-    ) -> None:
-        """Step with random actions; episodes are counted by a few NumPy calls for all rows."""
-        counted = RecordEpisodeStatistics(envs, buffer_length=sys.maxsize, stats_key=_STATS_KEY)
-        self._episodes = {"return": counted.return_queue, "length": counted.length_queue}
-        envs.action_space.seed(seed)
-        rng = np.random.default_rng(seed)
-        began = time.perf_counter()
-        last: Any = counted.reset(seed=seed)
-        try:
-            while self._steps < steps:
-                infos, episodes = last[-1], len(counted.return_queue)
-                # These rows are reset, not stepped, or their agents are gone.
-                idle = ~infos["alive"] if self._agents_are_rows else counted.prev_dones
-                stepped = envs.num_envs - int(idle.sum())
-                is_masked = MASK in infos
-                last = counted.step(
-                    sample_next(envs, last, rng) if is_masked else envs.action_space.sample()
-                )
-                self._steps += stepped
-                show(partial(_describe, self._steps, episodes))
-        finally:
-            self._seconds = time.perf_counter() - began
+def _play(
+    envs: VectorEnv[Any, Any, Any], steps: int, seed: int | None, show: Show, agents_are_rows: bool
+) -> dict[str, int | float | None]:
+    """Step with random actions; return speed and episodes, with None for statistics of none."""
+    counted = RecordEpisodeStatistics(envs, buffer_length=sys.maxsize, stats_key=_STATS_KEY)
+    envs.action_space.seed(seed)
+    rng = np.random.default_rng(seed)
+    began, stepped = time.perf_counter(), 0
+    last: Any = counted.reset(seed=seed)
+    while stepped < steps:
+        infos = last[-1]
+        # These rows are reset, not stepped, or their agents are gone.
+        idle = ~infos["alive"] if agents_are_rows else counted.prev_dones
+        now = envs.num_envs - int(idle.sum())
+        is_masked = MASK in infos
+        last = counted.step(
+            sample_next(envs, last, rng) if is_masked else envs.action_space.sample()
+        )
+        stepped += now
+        show(partial(_describe, stepped, len(counted.return_queue)))
+    seconds = time.perf_counter() - began
+    numbers: dict[str, int | float | None] = {
+        "steps": stepped,
+        "seconds": seconds,
+        "steps_per_second": stepped / seconds,
+        "episodes": len(counted.return_queue),
+    }
+    for name, values in (("return", counted.return_queue), ("length", counted.length_queue)):
+        for statistic in ("mean", "min", "max"):
+            value = float(getattr(np, statistic)(values)) if values else math.nan
+            numbers[f"{statistic}_{name}"] = value if math.isfinite(value) else None
+    return numbers
 
 
 def _describe(steps: int, episodes: int) -> tuple[float, str]:
