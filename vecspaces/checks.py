@@ -25,8 +25,8 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     except TypeError:
         count = None
     if count is None:
-        found = show_value(value)
-        raise TypeError(f"{name} must be an integer of at least {least}, found {found}")
+        actual = show_value(value)
+        raise TypeError(f"{name} must be an integer of at least {least}, found {actual}")
     if count < least:
         raise ValueError(f"{name} must be an integer of at least {least}, found {count}")
     return count
@@ -93,9 +93,9 @@ class Located(str):
         return self.name, self.text, self.path
 
 
-def mismatch(name: str, expected: str, found: str, path: Path = ()) -> Located:
+def mismatch(name: str, expected: str, actual: str, path: Path = ()) -> Located:
     """Return the message `action: expected shape (2,), found shape (3,)`."""
-    return Located(name, f"expected {expected}, found {found}", path)
+    return Located(name, f"expected {expected}, found {actual}", path)
 
 
 def add_path(error: Exception, name: str, *path: str | int) -> None:

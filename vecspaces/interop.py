@@ -101,17 +101,17 @@ def foreign_class(kind: type, env: Any) -> type:
 
 
 # The adapter of each class that a space had; None if it is not Gymnasium's.
-_found: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
+_adapters: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
 
 
 def _find_adapter(space: Any) -> Any:
     """Import the adapter if a space's class, or one above it, is Gymnasium's; None if it is not."""
     kind = type(space)
-    if kind not in _found:
+    if kind not in _adapters:
         libraries = {ancestor.__module__.partition(".")[0] for ancestor in kind.__mro__}
         is_foreign = "gymnasium" in libraries and not issubclass(kind, Space)
-        _found[kind] = importlib.import_module(_ADAPTER) if is_foreign else None
-    return _found[kind]
+        _adapters[kind] = importlib.import_module(_ADAPTER) if is_foreign else None
+    return _adapters[kind]
 
 
 def is_foreign_vector_env(env: object) -> bool:

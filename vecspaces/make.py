@@ -383,14 +383,14 @@ def _find_in_module(name: str) -> Factory:
             f"env: {name!r}: cannot import the module {module_name!r}: {error}", name=module_name
         ) from error
     try:
-        found: Factory = operator.attrgetter(attribute)(module)
+        env_fn: Factory = operator.attrgetter(attribute)(module)
     except AttributeError:
         return _find_registered_by(module, attribute, name)
-    if not callable(found):
+    if not callable(env_fn):
         raise TypeError(
-            f"env: {name!r}: expected a factory, found {found!r} of type {type(found).__name__}"
+            f"env: {name!r}: expected a factory, found {env_fn!r} of type {type(env_fn).__name__}"
         )
-    return found
+    return env_fn
 
 
 def _find_registered_by(module: ModuleType, env_id: str, name: str) -> GymnasiumFactory:

@@ -42,9 +42,9 @@ class Arena:
         nbytes = _checked_size(nbytes)
         block = np.zeros(nbytes + ALIGNMENT, np.uint8)
         start = -block.ctypes.data % ALIGNMENT
-        self._own(block[start : start + nbytes], None, [])
+        self._add_array(block[start : start + nbytes], None, [])
 
-    def _own(
+    def _add_array(
         self, buffer: NDArray[np.uint8], handle: int | str | None, descriptors: list[int]
     ) -> None:
         self._buffer: NDArray[np.uint8] | None = buffer
@@ -97,7 +97,7 @@ class Arena:
             raise TypeError(f"handle: expected a file descriptor, found {handle!r}")
         arena = cls.__new__(cls)
         descriptors = [-1, handle] if isinstance(handle, int) else []
-        arena._own(np.frombuffer(mapping, np.uint8, nbytes), handle, descriptors)
+        arena._add_array(np.frombuffer(mapping, np.uint8, nbytes), handle, descriptors)
         return arena
 
     @property

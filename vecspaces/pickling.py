@@ -18,10 +18,10 @@ import cloudpickle
 
 def is_in_main(value: Any) -> bool:
     """Whether the main module has a function or class under its own name."""
-    found: Any = sys.modules["__main__"]
+    value_in_main: Any = sys.modules["__main__"]
     for name in value.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is value
+        value_in_main = getattr(value_in_main, name, None)
+    return value_in_main is value
 
 
 def dumps_by_name(value: Any, by_name: Callable[[Any], bool] = is_in_main, **options: Any) -> bytes:

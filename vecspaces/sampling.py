@@ -68,12 +68,14 @@ def sample_actions(
         )
     if rng is not None and not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng: expected a numpy.random.Generator, found {show_value(rng)}")
-    given = (infos or {}).get(f"_{MASK}")
-    if given is not None and not (
-        isinstance(given, np.ndarray) and given.dtype == np.bool_ and given.shape == (count,)
+    is_given = (infos or {}).get(f"_{MASK}")
+    if is_given is not None and not (
+        isinstance(is_given, np.ndarray)
+        and is_given.dtype == np.bool_
+        and is_given.shape == (count,)
     ):
         expected = f"a bool array of shape ({count},)"
-        raise ValueError(f"infos['_{MASK}']: expected {expected}, found {show_value(given)}")
+        raise ValueError(f"infos['_{MASK}']: expected {expected}, found {show_value(is_given)}")
     if rng is None and space is not single_action_space:
         # The conversion has a copy of the state, from which each call would draw the same.
         rng = single_action_space.np_random
@@ -83,8 +85,8 @@ def sample_actions(
         if rng is not None:
             space = copy.deepcopy(space)
             space.seed(int(rng.integers(2**31)))
-        each = enumerate(masks_as_list(infos, count))
-        drawn = [draw_action(space, info, f"row {row}") for row, info in each]
+        masks = enumerate(masks_as_list(infos, count))
+        drawn = [draw_action(space, info, f"row {row}") for row, info in masks]
         actions = concatenate(space, drawn, None)
     translate = foreign_values(single_action_space)
     return actions if translate is None else translate(actions)
@@ -93,11 +95,11 @@ def sample_actions(
 def masks_as_list(infos: Mapping[str, Any], num_rows: int) -> list[dict[str, Any]]:
     """Return one info per row that holds its mask alone, if it has one."""
     rows = infos_as_list({MASK: infos[MASK]} if MASK in infos else {}, num_rows)
-    given = infos.get(f"_{MASK}")
-    if given is None:
+    is_given = infos.get(f"_{MASK}")
+    if is_given is None:
         return rows
     # Not left to `infos_as_list`: the caller may exclude rows that a nested dict still includes.
-    return [row if there else {} for row, there in zip(rows, given, strict=True)]
+    return [row if there else {} for row, there in zip(rows, is_given, strict=True)]
 
 
 def draw_action(space: Space[Any], info: Any, where: str) -> Any:
@@ -125,8 +127,8 @@ def sample_next(
         # In NEXT_STEP mode, the action of rows whose episode has ended is ignored, and a final
         # state may allow none. In SAME_STEP mode, their mask is that of the next episode.
         if MASK in infos and envs.metadata["autoreset_mode"] != AutoresetMode.SAME_STEP:
-            given = infos[f"_{MASK}"] & ~(terminations | truncations)
-            infos = {MASK: infos[MASK], f"_{MASK}": given}
+            is_given = infos[f"_{MASK}"] & ~(terminations | truncations)
+            infos = {MASK: infos[MASK], f"_{MASK}": is_given}
     return sample_actions(envs.single_action_space, count, infos, rng=rng)
 
 
@@ -138,14 +140,14 @@ def _draw_indices(
     number = int(space.n)
     if MASK not in infos:
         return rng.integers(number, size=count, dtype=space.dtype) + space.start
-    masks, given = infos[MASK], infos.get(f"_{MASK}")
+    masks, is_given = infos[MASK], infos.get(f"_{MASK}")
     if not (isinstance(masks, np.ndarray) and masks.shape == (count, number)):
         return None
     if masks.dtype.kind not in "biu" or (masks.dtype != np.bool_ and np.any((masks >> 1) != 0)):
         return None
     allowed = masks.astype(np.bool_)
-    if given is not None:
-        allowed |= ~given[:, None]
+    if is_given is not None:
+        allowed |= ~is_given[:, None]
     places = allowed.cumsum(axis=1)
     if count and not places[:, -1].all():
         return None  # row by row, the error names the first
@@ -168,16 +170,16 @@ def _fit(space: Space[Any], mask: Any, path: Path) -> Any:
     if isinstance(space, Dict):
         if not isinstance(mask, Mapping) or mask.keys() - space.spaces.keys():
             expected = f"a dict with keys of {list(space.spaces)}"
-            found = f"the keys {list(mask)}" if isinstance(mask, Mapping) else show_value(mask)
-            raise ValueError(mismatch(MASK, expected, found, path))
+            actual = f"the keys {list(mask)}" if isinstance(mask, Mapping) else show_value(mask)
+            raise ValueError(mismatch(MASK, expected, actual, path))
         members = space.spaces.items()
         return {key: _fit(member, mask.get(key), (*path, key)) for key, member in members}
     if isinstance(space, Tuple):
-        return _fit_each(_fit, space.spaces, mask, path)
+        return _fit_members(_fit, space.spaces, mask, path)
     return None
 
 
-def _fit_each(fit: Any, parts: Any, mask: Any, path: Path) -> tuple[Any, ...]:
+def _fit_members(fit: Any, parts: Any, mask: Any, path: Path) -> tuple[Any, ...]:
     """Return `fit(part, its mask, its path)` for each part of a space."""
     is_sequence = isinstance(mask, (tuple, list)) or (isinstance(mask, np.ndarray) and mask.ndim)
     if not is_sequence or len(mask) != len(parts):
@@ -190,7 +192,7 @@ def _fit_entries(nvec: npt.NDArray[Any], mask: Any, path: Path) -> Any:
     """Return the masks of the entries of a MultiDiscrete in tuples, nested as its axes are."""
     if np.ndim(nvec) == 0:
         return _fit_choice(int(nvec), mask, path)
-    return _fit_each(_fit_entries, nvec, mask, path)
+    return _fit_members(_fit_entries, nvec, mask, path)
 
 
 def _split(nvec: npt.NDArray[Any], mask: npt.NDArray[Any], path: Path) -> Any:

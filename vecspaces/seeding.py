@@ -22,10 +22,10 @@ def np_random(seed: int | None = None) -> tuple[np.random.Generator, Any]:
         >>> seed, generator.integers(10, size=5).tolist()
         (42, [0, 7, 6, 4, 4])
     """
-    given: Any = seed
-    if given is not None and not isinstance(given, int):
-        advice = "; convert it with int(seed)" if isinstance(given, np.integer) else ""
-        raise VecspacesError(mismatch("seed", "a Python int or None", show_value(given) + advice))
+    value: Any = seed
+    if value is not None and not isinstance(value, int):
+        advice = "; convert it with int(seed)" if isinstance(value, np.integer) else ""
+        raise VecspacesError(mismatch("seed", "a Python int or None", show_value(value) + advice))
     if seed is not None and seed < 0:
         raise VecspacesError(mismatch("seed", "an int that is not negative", str(seed)))
     sequence = np.random.SeedSequence(seed)

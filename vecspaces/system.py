@@ -81,10 +81,10 @@ class SelectPoll:
         """Wait, and return descriptors with their events."""
         events = dict(self._events)
         seconds = None if milliseconds is None else milliseconds / 1000
-        at_once = [(descriptor, 0) for descriptor in events if not events[descriptor]]
-        if at_once or (not events and seconds is not None):
-            time.sleep(0 if at_once else seconds or 0)
-            return at_once
+        ready = [(descriptor, 0) for descriptor in events if not events[descriptor]]
+        if ready or (not events and seconds is not None):
+            time.sleep(0 if ready else seconds or 0)
+            return ready
         readers, writers = (
             [fd for fd in events if events[fd] & kind] for kind in (POLLIN, POLLOUT)
         )

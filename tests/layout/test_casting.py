@@ -74,7 +74,7 @@ def test_other_kinds_are_refused(value: Any, dtype: str) -> None:
 def test_shapes_are_never_broadcast(shape: tuple[int, ...]) -> None:
     with pytest.raises(Mismatch, match="of shape") as info:
         fit(np.zeros(shape, np.float32), np.dtype("float32"), (3,))
-    assert info.value.found == f"float32 array of shape {shape}"
+    assert info.value.actual == f"float32 array of shape {shape}"
 
 
 def test_lists_and_scalars_are_taken() -> None:
@@ -97,11 +97,11 @@ def test_any_object_fits_or_is_a_mismatch(value: Any) -> None:
 
 @pytest.mark.parametrize("kind", [Mismatch, KeyMismatch])
 def test_a_mismatch_keeps_all_it_knows_on_its_way(kind: type[Mismatch]) -> None:
-    error = kind("a", "b", ("x",)).at(("outer", 2), 5).called("items")
+    error = kind("a", "b", ("x",)).placed(("outer", 2), 5).called("items")
     copy = pickle.loads(pickle.dumps(error))
     for one in (error, copy):
         assert type(one) is kind
-        assert (one.expected, one.found, one.path, one.row) == ("a", "b", ("outer", 2, "x"), 5)
+        assert (one.expected, one.actual, one.path, one.row) == ("a", "b", ("outer", 2, "x"), 5)
         assert str(one) == "items[5]['outer'][2]['x']: expected a, found b"
     assert isinstance(KeyMismatch("a", "b"), KeyError)
 

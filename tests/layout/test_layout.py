@@ -196,7 +196,7 @@ def test_chosen_rows_are_read_written_and_copied(
     chosen = data.draw(st.lists(st.integers(0, n - 1), unique=True))
     at = np.array(chosen, int)
     batch = batch_of(rows, [values[row] for row in chosen])
-    assert_same(rows.read(at=at), batch)
+    assert_same(rows.read(index=at), batch)
     written_, copied = like(rows), like(rows)
     empty = like(rows).reader(0, n)()
     written_.write_batch(batch, at)
@@ -227,12 +227,12 @@ def test_torn_rows_do_not_crash(recipe: Recipe, seed: int, byte: int) -> None:
 
 def test_arrays_are_live_views_or_copies() -> None:
     rows = bound(Box(0, 1, (2,)), 3)
-    live, copy, gathered = rows.read(), rows.read(copy=True), rows.read(at=np.array([1]))
+    live, copy, gathered = rows.read(), rows.read(copy=True), rows.read(index=np.array([1]))
     rows.write(1, np.ones(2, np.float32))
     assert live[1].tolist() == [1, 1]
     assert not copy.any()
     assert not gathered.any()
-    assert not np.shares_memory(rows.read(at=slice(0, 2)), live)
+    assert not np.shares_memory(rows.read(index=slice(0, 2)), live)
 
 
 def test_values_of_rows_belong_to_who_asked() -> None:

@@ -51,7 +51,7 @@ from vecspaces.vector.utils import batch_differing_spaces, batch_space, iterate
 from vecspaces.vector.vector_env import StepResult
 from vecspaces.vector.vector_wrapper import ALL, Mask
 
-_ONE_ENV = "the agents of one environment, whose rows step and are reset together"
+_ENV_AGENTS = "the agents of one environment, whose rows step and are reset together"
 
 Batch = dict[str, Any]
 Numbers = npt.NDArray[np.intp]
@@ -197,7 +197,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         envs = list(dict.fromkeys(row // self._width for row in rows))
         if call:
             wholes = [range(env * self._width, (env + 1) * self._width) for env in envs]
-            check_whole(rows, wholes, call, kind, _ONE_ENV)
+            check_whole(rows, wholes, call, kind, _ENV_AGENTS)
         return rows, envs
 
     def _divide_options(self, options: Any) -> tuple[Any, Any]:
@@ -277,13 +277,13 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         rows, envs = self._divide(env_ids, "step")
         result = self._ask("step", self._before_step(actions, rows, envs), envs)
         observations, *arrays, infos = self._read(result, np.array(envs, np.intp))
-        at = self._places(rows, envs)
-        if (at[1:] > at[:-1]).all():
+        places = self._places(rows, envs)
+        if (places[1:] > places[:-1]).all():
             return observations, *arrays, infos
-        chosen = pick(self.single_observation_space, observations, at)
+        chosen = pick(self.single_observation_space, observations, places)
         listed = infos_as_list(infos, len(rows))
-        infos = merge_infos([listed[place] for place in at])
-        return chosen, arrays[0][at], arrays[1][at], arrays[2][at], infos
+        infos = merge_infos([listed[place] for place in places])
+        return chosen, arrays[0][places], arrays[1][places], arrays[2][places], infos
 
     def step_async(self, actions: Any) -> None:
         """Begin a `step`; `step_wait` ends it."""
@@ -383,12 +383,14 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
             final: Batch = infos["final_obs"][env] if dones[env] else pick(space, batch, env)
             record = self._record(final)
             source = infos.get("final_info", {}) if dones[env] else infos
-            own = source["agents"][env] if "_agents" in source and source["_agents"][env] else None
+            env_infos = (
+                source["agents"][env] if "_agents" in source and source["_agents"][env] else None
+            )
             values = list(iterate(self._stacked, final["observation"]))
             for place in np.flatnonzero(ended[env]).tolist():
                 row = env * self._width + place
                 last[row] = snapshot(values[place])
-                info = dict(own[place]) if own else {}
+                info = dict(env_infos[place]) if env_infos else {}
                 info.update(alive=False, episode_over=bool(dones[env]))
                 for number, key in enumerate(self._keys, ALIVE + 1):
                     if record["flags"][number, place]:
@@ -431,17 +433,17 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
                     f"environment, whose rows are ready together; found {number}"
                 )
         envs = {name: number and number // self._width for name, number in counts.items()}
-        found = self._ask("recv", timeout=timeout, return_errors=return_errors, **envs)
-        rows = self._rows(found.env_ids)
-        transition = Transition(*self._read(found[:5], found.env_ids), rows.astype(np.int64))
+        result = self._ask("recv", timeout=timeout, return_errors=return_errors, **envs)
+        rows = self._rows(result.env_ids)
+        transition = Transition(*self._read(result[:5], result.env_ids), rows.astype(np.int64))
         no_infos: list[dict[str, Any]] = [{}] * self._width
         transition.row_infos = [
-            info for env_info in found.row_infos for info in env_info.get("agents", no_infos)
+            info for env_info in result.row_infos for info in env_info.get("agents", no_infos)
         ]
-        transition.begins = np.repeat(found.begins, self._width)
-        transition.results = self._by_rows(found.results)
+        transition.begins = np.repeat(result.begins, self._width)
+        transition.results = self._by_rows(result.results)
         transition.errors = self._by_rows(
-            {env: renumbered(error, self._width) for env, error in found.errors.items()}
+            {env: renumbered(error, self._width) for env, error in result.errors.items()}
         )
         return transition
 
@@ -508,14 +510,14 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         """
         rows, envs = self._divide(env_ids, f"set_attr({name!r})", ValueError)
         if isinstance(values, (list, tuple)):
-            count, given = len(values), dict(zip(rows, values, strict=False))
-            values = [given.get(env * self._width) for env in envs]
+            count, value_of = len(values), dict(zip(rows, values, strict=False))
+            values = [value_of.get(env * self._width) for env in envs]
             same = dict(zip(rows, self._repeat(values, rows, envs), strict=True))
-            if count != len(rows) or not all(np.array_equal(given[r], same[r]) for r in rows):
+            if count != len(rows) or not all(np.array_equal(value_of[r], same[r]) for r in rows):
                 raise ValueError(
                     f"set_attr({name!r}): expected {len(rows)} values, one per row and the same "
-                    f"for {_ONE_ENV}, or one that is no list or tuple; found {count}: "
-                    f"{show_value(given)}"
+                    f"for {_ENV_AGENTS}, or one that is no list or tuple; found {count}: "
+                    f"{show_value(value_of)}"
                 )
         self._ask("set_attr", name, values, env_ids=envs)
 
@@ -523,7 +525,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
 # ---------------------------------------------------------------------- batches by environment
 
 
-def _each(
+def _map_arrays(
     space: Any, on_array: Callable[..., Any], on_values: Callable[..., Any], *batches: Any
 ) -> Any:
     """Call a function with each array of batches, another with each tuple of other values."""
@@ -532,14 +534,14 @@ def _each(
     if not isinstance(space, Product):
         return on_values(*batches)
     return space._build(
-        _each(member, on_array, on_values, *(batch[key] for batch in batches))
+        _map_arrays(member, on_array, on_values, *(batch[key] for batch in batches))
         for key, member in space._members().items()
     )
 
 
 def _fold(space: Space[Any], batch: Any, width: int) -> Any:
     """Divide a batch of rows by environments of `width` rows."""
-    return _each(
+    return _map_arrays(
         space,
         lambda array: array.reshape(-1, width, *array.shape[1:]),
         lambda values: tuple(values[place::width] for place in range(width)),
@@ -554,7 +556,9 @@ def _unfold(space: Any, batch: Any, count: int, copy: bool = False, axis: int = 
         rows = array.reshape(*array.shape[:axis], count, *array.shape[axis + 2 :])
         return rows.copy() if copy else rows
 
-    return _each(space, reshape, lambda columns: tuple(chain(*zip(*columns, strict=True))), batch)
+    return _map_arrays(
+        space, reshape, lambda columns: tuple(chain(*zip(*columns, strict=True))), batch
+    )
 
 
 def _blank(space: Space[Any], batch: Any, gone: Mask, absent: Any) -> Any:
@@ -568,4 +572,4 @@ def _blank(space: Space[Any], batch: Any, gone: Mask, absent: Any) -> Any:
         pairs = (zip(*pair, strict=True) for pair in zip(columns, gone.T, strict=True))
         return tuple(tuple(value if is_gone else kept for kept, is_gone in pair) for pair in pairs)
 
-    return _each(space, put, replace, batch, absent)
+    return _map_arrays(space, put, replace, batch, absent)

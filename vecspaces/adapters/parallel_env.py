@@ -91,11 +91,11 @@ class AgentDict(Env[Any, Any]):
                 f"{parallel_env.possible_agents}"
             )
         self.groups = group_agents(names)
-        own = {name: self._space(name, "observation") for name in names}
+        observed = {name: self._space(name, "observation") for name in names}
         actions = {name: self._space(name, "action") for name in names}
-        self._to_native = _translators(own, native_values)
+        self._to_native = _translators(observed, native_values)
         self._to_foreign = _translators(actions, foreign_values)
-        self.observation_space = _by_agent({name: native_space(own[name]) for name in names})
+        self.observation_space = _by_agent({name: native_space(observed[name]) for name in names})
         self.action_space = _by_agent({name: native_space(actions[name]) for name in names})
         self._known_spaces = {
             "observation": self.observation_space.spaces,
@@ -120,7 +120,11 @@ class AgentDict(Env[Any, Any]):
                     f"state=True needs a state_space, which {self._title} does not have"
                 )
             self.shared_infos["state"] = native_space(space)
-        kept = {key: own for key, own in self.shared_infos.items() if isinstance(own, KEY_SPACES)}
+        kept = {
+            key: shared
+            for key, shared in self.shared_infos.items()
+            if isinstance(shared, KEY_SPACES)
+        }
         self.info_space = spaces.Dict(kept) if kept else None
         #: The agents whose next action will be used.
         self.alive: frozenset[str] = frozenset()
@@ -179,11 +183,11 @@ class AgentDict(Env[Any, Any]):
             if not self._was_reset:
                 when = "before the first reset: call reset() first"
             raise ResetNeededError(f"step was called {when}")
-        given = {agent: actions[str(agent)] for agent in self.parallel_env.agents}
+        native = {agent: actions[str(agent)] for agent in self.parallel_env.agents}
         for name, translate in self._to_foreign.items():
             if name in self.alive:
-                given[self._ids[name]] = translate(given[self._ids[name]])
-        return self._read(self.parallel_env.step(given))
+                native[self._ids[name]] = translate(native[self._ids[name]])
+        return self._read(self.parallel_env.step(native))
 
     def _read(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the observation and the info of what a step returned."""
@@ -204,13 +208,13 @@ class AgentDict(Env[Any, Any]):
         seen = self._by_name("observations", observations, acted | alive)
         for name in self._to_native.keys() & seen.keys():
             seen[name] = self._to_native[name](seen[name])
-        own = self._by_name("infos", infos, acted | alive, optional=True)
-        for name, given in own.items():
+        info_by_name = self._by_name("infos", infos, acted | alive, optional=True)
+        for name, info in info_by_name.items():
             try:
-                own[name] = dict(given)
+                info_by_name[name] = dict(info)
             except (TypeError, ValueError):
-                raise self._misfit(name, "info", given, "a dict") from None
-        masks = self._masks(seen, own, alive)
+                raise self._misfit(name, "info", info, "a dict") from None
+        masks = self._masks(seen, info_by_name, alive)
         numbers = self._by_name("rewards", rewards, acted)
         ends = [
             self._by_name("terminations", terminations, acted),
@@ -232,8 +236,8 @@ class AgentDict(Env[Any, Any]):
         }
         if masks:
             by_agent[MASK] = masks
-        if any(own.values()):
-            by_agent["infos"] = own
+        if any(info_by_name.values()):
+            by_agent["infos"] = info_by_name
         info = {"agents": by_agent, **{key: self.parallel_env.state() for key in self.shared_infos}}
         # Copied, since the caller may keep or change an environment's observations.
         dead = self.dead
@@ -307,9 +311,9 @@ class AgentDict(Env[Any, Any]):
         self._checks_spaces -= 1
         for kind, known in self._known_spaces.items():
             for name, space in known.items():
-                found = difference(space, native_space(self._space(name, kind)))
-                if found is not None:
-                    text = f"has another {kind} space than before: {found}"
+                text = difference(space, native_space(self._space(name, kind)))
+                if text is not None:
+                    text = f"has another {kind} space than before: {text}"
                     raise self._breach("agent-space", name, text)
 
     def lost_info(self, first: Mapping[str, Any]) -> dict[str, Any]:
@@ -395,7 +399,7 @@ class AgentStack(AgentDict):
         self._infos = infos
         # The function that reads the values of all agents at once.
         order = self._order = list(self._ids.values())
-        self._take: Any = itemgetter(*order) if count > 1 else lambda each: (each[order[0]],)
+        self._take: Any = itemgetter(*order) if count > 1 else lambda mapping: (mapping[order[0]],)
         # Whether a step may be plain: then only observations and rewards change, because all
         # agents are alive before and after it, no flag is set, and no agent has an info.
         arrays = isinstance(single, ARRAY_SPACES) and isinstance(action, ARRAY_SPACES)
@@ -414,8 +418,8 @@ class AgentStack(AgentDict):
         """Take the actions of the agents that are alive; those of others are ignored."""
         order, take, env = self._order, self._take, self.parallel_env
         if not self._is_plain or env.agents != order:
-            given = zip(self.agent_names, iterate(self.action_space, action), strict=True)
-            return self._end_step(*self._act(dict(given)))
+            pairs = zip(self.agent_names, iterate(self.action_space, action), strict=True)
+            return self._end_step(*self._act(dict(pairs)))
         result = env.step(dict(zip(order, action)))  # noqa: B905  # its rows are the agents
         try:
             observations, rewards, terminations, truncations, infos = result
@@ -446,19 +450,21 @@ class AgentStack(AgentDict):
         by_agent, names = info["agents"], self.agent_names
         shared = {key: info[key] for key in self.shared_infos}
         infos = [{**by_agent.get("infos", {}).get(name, {}), **shared} for name in names]
-        for own, name in zip(infos, names, strict=True):
+        for info_, name in zip(infos, names, strict=True):
             if MASK in by_agent:
-                own[MASK] = by_agent[MASK][name]
+                info_[MASK] = by_agent[MASK][name]
         self._record[:] = 0
         record = self._record.view(self._dtype)[0]
         record["rewards"] = list(by_agent["rewards"].values())
         for place, kind in enumerate(("terminations", "truncations", "alive")):
             record["flags"][place] = list(by_agent[kind].values())
         for place, (key, space) in enumerate(self._infos.items(), ALIVE + 1):
-            given = record["flags"][place] = [key in own for own in infos]
-            if any(given):
-                reported = [own.pop(key) for own in infos if key in own]
-                record[f"info {key}"][given] = self._join(space, reported, "info", given, (key,))
+            has_key = record["flags"][place] = [key in info_ for info_ in infos]
+            if any(has_key):
+                reported = [info_.pop(key) for info_ in infos if key in info_]
+                record[f"info {key}"][has_key] = self._join(
+                    space, reported, "info", has_key, (key,)
+                )
         everyone = len(self.alive) == len(names)
         self._is_plain = self._may_be_plain and everyone and not self._gives_masks
         observation = self._join(self.description[1], seen.values(), "observation")
@@ -466,16 +472,16 @@ class AgentStack(AgentDict):
         return shown, {"agents": infos} if any(infos) else {}
 
     def _join(
-        self, space: Any, values: Any, what: str, given: Any = None, path: tuple[str, ...] = ()
+        self, space: Any, values: Any, what: str, is_given: Any = None, path: tuple[str, ...] = ()
     ) -> Any:
         """Put the values of all agents, or of those `given`, into a batch."""
         try:
             return concatenate(space, values, None)
         except Mismatch as error:
-            names = [n for n, has in zip(self.agent_names, given or repeat(True)) if has]  # noqa: B905  # endless
-            reason = Mismatch(error.expected, error.found, path + error.path, name=what)
+            names = [n for n, has in zip(self.agent_names, is_given or repeat(True)) if has]  # noqa: B905  # endless
+            reason = Mismatch(error.expected, error.actual, path + error.path, name=what)
             text = f"agent {names[error.row or 0]!r} of {self._title} returned an invalid {reason}"
-            kind = InvalidInfoError if given else InvalidObservationError
+            kind = InvalidInfoError if is_given else InvalidObservationError
             raise kind(text) from None
 
     def lost_info(self, first: Mapping[str, Any]) -> dict[str, Any]:
@@ -499,17 +505,17 @@ def _check_parallel(env: Any) -> None:
 
 
 def _translators(
-    own: Mapping[str, Any], find: Callable[[Any], Callable[[Any], Any] | None]
+    spaces_by_agent: Mapping[str, Any], find: Callable[[Any], Callable[[Any], Any] | None]
 ) -> dict[str, Callable[[Any], Any]]:
     """Return the functions that convert values, for the agents that need one."""
-    found = {name: find(space) for name, space in own.items()}
-    return {name: translate for name, translate in found.items() if translate is not None}
+    functions = {name: find(space) for name, space in spaces_by_agent.items()}
+    return {name: translate for name, translate in functions.items() if translate is not None}
 
 
 def absent_value(space: spaces.Space[Any]) -> Any:
     """Return zeros, or the nearest value if a space has none; masks consist of ones."""
     if isinstance(space, spaces.Dict):
-        values = {key: absent_value(each) for key, each in space.spaces.items()}
+        values = {key: absent_value(member) for key, member in space.spaces.items()}
         return {**values, MASK: np.ones_like(values[MASK])} if MASK in values else values
     if isinstance(space, spaces.Tuple):
         return tuple(map(absent_value, space.spaces))
@@ -529,18 +535,18 @@ def absent_value(space: spaces.Space[Any]) -> Any:
     return zeros
 
 
-def _by_agent(each: Mapping[str, spaces.Space[Any]]) -> spaces.Dict[Any]:
-    return spaces.Dict(each, sort_keys=False)  # in the order of possible_agents
+def _by_agent(members: Mapping[str, spaces.Space[Any]]) -> spaces.Dict[Any]:
+    return spaces.Dict(members, sort_keys=False)  # in the order of possible_agents
 
 
-def _one_space(each: spaces.Dict[Any], kind: str) -> spaces.Space[Any]:
+def _one_space(by_agent: spaces.Dict[Any], kind: str) -> spaces.Space[Any]:
     """Return the space, which is equal for all agents."""
-    (first, space), *others = each.spaces.items()
+    (first, space), *others = by_agent.spaces.items()
     for name, other in others:
-        found = difference(space, other)
-        if found is not None:
+        text = difference(space, other)
+        if text is not None:
             raise ValueError(
                 f"agents='rows' needs equal {kind} spaces, and those of {first!r} and {name!r} "
-                f"differ: {found}: use agents='dict' (as_env)"
+                f"differ: {text}: use agents='dict' (as_env)"
             )
     return space

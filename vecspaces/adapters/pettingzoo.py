@@ -112,18 +112,18 @@ def make_agents(
         names = list(envs.single_action_space.spaces)
         vars(envs).update(agent_layout="dict", agent_names=names, groups=group_agents(names))
         return envs
-    given = {"copy": True, "batch_size": None, "observation_mode": "same", **arguments}
-    known = {key: given.pop(key) for key in ("copy", "batch_size")}
-    known["observation_mode"] = mode = given.pop("observation_mode")
-    known.update((key, given[key]) for key in ("validate", "buffers") if key in given)
+    options = {"copy": True, "batch_size": None, "observation_mode": "same", **arguments}
+    known = {key: options.pop(key) for key in ("copy", "batch_size")}
+    known["observation_mode"] = mode = options.pop("observation_mode")
+    known.update((key, options[key]) for key in ("validate", "buffers") if key in options)
     check_mode(mode)
     if known["batch_size"] is not None:
         check_count("batch_size", known["batch_size"])
-    info_space = check_info_space(given.pop("info_space", None))
+    info_space = check_info_space(options.pop("info_space", None))
     stacks = [partial(_adapt, env_fn, AgentStack, state, info_space) for env_fn in env_fns]
     inner = mode if isinstance(mode, str) else "different"
     try:
-        envs = kind(stacks, copy=False, observation_mode=inner, **given)
+        envs = kind(stacks, copy=False, observation_mode=inner, **options)
     except SpacesDifferError as error:
         raise SpacesDifferError(
             "agents='rows' needs environments with the same number of agents, and equal spaces "

@@ -146,7 +146,7 @@ class PoolEnv:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result((result, error))
 
-    def raise_own(self, error: Exception) -> None:
+    def raise_error(self, error: Exception) -> None:
         """Raise what the environment raised, once; a step or reset breaks it."""
         if self.command != "call":
             self._why_not = _FAILED

@@ -191,7 +191,7 @@ class Pool:
         self._counts = Counter[str]()
         self._begun = [0] * workers  # episodes since the worker was started
         self._restarts, self._renewals = [0] * workers, [0] * workers
-        self._restarted_at: list[deque[float]] = [deque() for _ in range(workers)]
+        self._restart_times: list[deque[float]] = [deque() for _ in range(workers)]
 
     def __repr__(self) -> str:
         return f"<Pool of {len(self)} environments, {self.free} free>"
@@ -372,7 +372,7 @@ class Pool:
             elif is_awaited:
                 if env is not None:
                     self._counts["failure"] += 1
-                    env.raise_own(error)
+                    env.raise_error(error)
                 if getattr(error.__cause__ or error, "command", "") == "build":
                     builds.setdefault(worker, {})[row] = error
                 else:
@@ -435,7 +435,7 @@ class Pool:
 
     def _may_restart(self, worker: int) -> bool:
         """Count a restart of a worker; return whether it is allowed."""
-        times, now = self._restarted_at[worker], time.monotonic()
+        times, now = self._restart_times[worker], time.monotonic()
         times.append(now)
         while times[0] < now - self._window:
             times.popleft()

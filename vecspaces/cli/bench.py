@@ -108,8 +108,8 @@ class Report:
 
     def _refuse(self, contender: Contender, share: float) -> str:
         """Return why a contender takes much longer than its share of the time; "" otherwise."""
-        at_once = contender.workers if self.waits else min(contender.workers, count_usable_cores())
-        predicted = self.num_envs / at_once * (self.cost.ready + 2 * self.cost.step)
+        parallel = contender.workers if self.waits else min(contender.workers, count_usable_cores())
+        predicted = self.num_envs / parallel * (self.cost.ready + 2 * self.cost.step)
         if predicted <= 2 * share:
             return ""
         return (

@@ -64,7 +64,7 @@ def report(error: Exception | SystemExit, options: Mapping[str, str]) -> NoRetur
     is_complete = is_missing or (isinstance(error, _SELF_EXPLAINING) and str(error))
     message = str(error) if is_complete else f"{type(error).__name__}: {error}"
     failure = error.__cause__ if isinstance(error.__cause__, Failure) else None
-    frames = "" if is_missing else own_frames(error, failure)
+    frames = "" if is_missing else user_frames(error, failure)
     stack = getattr(error, "stack", None)
     if not frames and stack:
         frames = f"{stack}\n"
@@ -101,7 +101,7 @@ def _describe(error: BaseException, message: str, options: Mapping[str, str]) ->
     return message
 
 
-def own_frames(error: BaseException, failure: Failure | None) -> str:
+def user_frames(error: BaseException, failure: Failure | None) -> str:
     """Return the frames below the last one of vecspaces: those of the environment or policy."""
     text = "".join(format_exception(error)) if failure is None else failure.text
     for section in reversed(text.split(_HEADING)[1:]):

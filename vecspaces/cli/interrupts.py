@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from vecspaces.cli.errors import own_frames
+from vecspaces.cli.errors import user_frames
 from vecspaces.vector.exchange.failures import Message
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _waited(interruption: KeyboardInterrupt) -> str:
     """
     notes = [note for note in getattr(interruption, "__notes__", ()) if isinstance(note, Message)]
     if not notes:
-        return own_frames(interruption, None).rstrip()
+        return user_frames(interruption, None).rstrip()
     return "\n".join(note for note in notes if float(note.fields[1]) >= LONG_SECONDS)
 
 

@@ -124,7 +124,7 @@ class Play:
             arguments["num_workers"],
             arguments["backend"],
             episodes,
-            one_each=arguments["restart_after"] is not None,
+            worker_per_env=arguments["restart_after"] is not None,
         )
 
     def play(
@@ -292,11 +292,11 @@ def choose_num_envs(
     num_workers: int | None,
     backend: str,
     episodes: int,
-    one_each: bool = False,
+    worker_per_env: bool = False,
 ) -> tuple[int, int | None]:
     """Return the maximum numbers of environments and workers; None: chosen by the backend.
 
-    With `one_each`, a worker has one environment.
+    With `worker_per_env`, a worker has one environment.
 
     Example:
         >>> [choose_num_envs(None, 2, "async", episodes) for episodes in (100, 500, 5000)]
@@ -307,7 +307,7 @@ def choose_num_envs(
             check_count(name, value)
     if backend == "sync":  # as in `make_vec`, arguments that concern processes have no effect
         num_workers = None
-    elif one_each:
+    elif worker_per_env:
         num_workers = num_workers or num_envs or count_usable_cores()
         if num_workers != (num_envs or num_workers):
             raise ValueError(

@@ -90,14 +90,14 @@ class ActionRows:
         """Return a batch of `count` actions."""
         rows = np.arange(count)
         try:
-            self._rows.write_batch(actions, at=rows)
+            self._rows.write_batch(actions, index=rows)
         except Mismatch as error:
-            finding = Mismatch(error.expected, error.found, error.path, error.row, "actions")
+            finding = Mismatch(error.expected, error.actual, error.path, error.row, "actions")
             raise InvalidActionError(
                 f"{finding}: a policy that is called with {count} observations must return a batch "
                 f"of {count} actions of {self._space}"
             ) from None
-        return self._rows.read(copy=True, at=rows)
+        return self._rows.read(copy=True, index=rows)
 
 
 class _Padded(PolicyAdapter):

@@ -137,9 +137,9 @@ class Evaluation:
         count = len(self.returns)
         generator = np.random.default_rng(seed)
         means: list[Floats] = []
-        at_once = max(1, _DRAWN // count)
-        for begin in range(0, _SAMPLES, at_once):
-            shape = min(at_once, _SAMPLES - begin), count
+        size = max(1, _DRAWN // count)
+        for begin in range(0, _SAMPLES, size):
+            shape = min(size, _SAMPLES - begin), count
             means.append(self.returns[generator.integers(count, size=shape)].mean(axis=-1))
         low, high = np.quantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
         return float(low), float(high)

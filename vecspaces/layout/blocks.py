@@ -25,11 +25,11 @@ _UNWRITTEN, _SPILLED = 0, -1
 _MOST_RESERVED = 1 << 24
 
 
-def row_numbers(at: Index, n: int) -> range | list[int]:
+def row_numbers(index: Index, n: int) -> range | list[int]:
     """Return the numbers of the rows that an index selects."""
-    if isinstance(at, slice):
-        return range(*at.indices(n))
-    rows = np.asarray(at, dtype=None if len(at) else int)
+    if isinstance(index, slice):
+        return range(*index.indices(n))
+    rows = np.asarray(index, dtype=None if len(index) else int)
     if rows.dtype == bool:
         rows = np.flatnonzero(rows)
     return cast("list[int]", rows.tolist())
@@ -47,14 +47,14 @@ class ArrayBlock:
         """Return a block of `n` rows of the same kind in memory of its own."""
         return ArrayBlock(np.zeros((n, *self.array.shape[1:]), self.array.dtype))
 
-    def get(self, at: Index, *, copy: bool = False) -> Any:
+    def get(self, index: Index, *, copy: bool = False) -> Any:
         """Return the contents of rows, which another block of the same kind can `put`."""
-        rows = self.array[at]
+        rows = self.array[index]
         return rows.copy() if copy else rows
 
-    def put(self, at: Index, rows: Any) -> None:
+    def put(self, index: Index, rows: Any) -> None:
         """Write what `get` returned."""
-        self.array[at] = rows
+        self.array[index] = rows
 
 
 class SizedBlock(ArrayBlock):
@@ -145,14 +145,14 @@ class VariableBlock(SizedBlock):
         """Return the bytes of one value; None if the row was never written or its spill is lost."""
         return self.spilled.get(row) if self._sizes[row] == _SPILLED else super().fetch(row)
 
-    def get(self, at: Index, *, copy: bool = False) -> list[_Bytes | None]:
+    def get(self, index: Index, *, copy: bool = False) -> list[_Bytes | None]:
         """Return the used bytes of rows, spilled ones too; None for rows never written."""
-        found = map(self.fetch, row_numbers(at, len(self.array)))
-        return [data if data is None or not copy else bytearray(data) for data in found]
+        contents = map(self.fetch, row_numbers(index, len(self.array)))
+        return [data if data is None or not copy else bytearray(data) for data in contents]
 
-    def put(self, at: Index, rows: Iterable[_Bytes | None]) -> None:
+    def put(self, index: Index, rows: Iterable[_Bytes | None]) -> None:
         """Write what `get` returned."""
-        for row, data in zip(row_numbers(at, len(self.array)), rows, strict=True):
+        for row, data in zip(row_numbers(index, len(self.array)), rows, strict=True):
             if data is None:
                 self._sizes[row] = _UNWRITTEN
                 self.spilled.pop(row, None)
@@ -166,10 +166,10 @@ class VariableBlock(SizedBlock):
         return [(row, self.spilled.pop(row)) for row in sorted(self.spilled) if low <= row < high]
 
 
-def put_all(blocks: list[ArrayBlock], at: Index, parts: list[Any]) -> None:
+def put_all(blocks: list[ArrayBlock], index: Index, parts: list[Any]) -> None:
     """Write the contents of rows, one part for each block."""
     for block, part in zip(blocks, parts, strict=True):
-        block.put(at, part)
+        block.put(index, part)
 
 
 def private_block(leaf: Array | Variable, n: int) -> ArrayBlock:

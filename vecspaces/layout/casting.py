@@ -37,34 +37,34 @@ class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an
     def __init__(
         self,
         expected: str,
-        found: str,
+        actual: str,
         path: Path = (),
         row: int | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(expected, found, path, row, name)
+        super().__init__(expected, actual, path, row, name)
         self.expected = expected
-        self.found = found
+        self.actual = actual
         self.path = path
         self.row = row
         self.name = name
 
-    def at(self, path: Path, row: int | None = None) -> Mismatch:
+    def placed(self, path: Path, row: int | None = None) -> Mismatch:
         """Return the error for an outer value: `path` is put before its own, and `row` is set."""
         row = self.row if row is None else row
-        return type(self)(self.expected, self.found, path + self.path, row, self.name)
+        return type(self)(self.expected, self.actual, path + self.path, row, self.name)
 
     def called(self, name: str) -> Mismatch:
         """Name the value in the message: `items[3]['camera']: expected ...`."""
-        return type(self)(self.expected, self.found, self.path, self.row, name)
+        return type(self)(self.expected, self.actual, self.path, self.row, name)
 
     def __str__(self) -> str:
         name = self.name or ""
         if self.row is None:
-            return mismatch(name, self.expected, self.found, self.path)
+            return mismatch(name, self.expected, self.actual, self.path)
         if name:
-            return mismatch(f"{name}[{self.row}]", self.expected, self.found, self.path)
-        return f"row {self.row}: {mismatch('', self.expected, self.found, self.path)}"
+            return mismatch(f"{name}[{self.row}]", self.expected, self.actual, self.path)
+        return f"row {self.row}: {mismatch('', self.expected, self.actual, self.path)}"
 
 
 class KeyMismatch(Mismatch, KeyError):  # noqa: N818 (as above)
@@ -101,16 +101,16 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
         # A tensor says what to call first: `detach()`, `cpu()`.
         reason = f": {error!r}" if hasattr(value, "__array__") else ""
         raise Mismatch(show_type(dtype, shape), show_value(value) + reason, path) from error
-    found = array.dtype
+    source = array.dtype
     if array.shape == shape:
-        if found == dtype:
+        if source == dtype:
             return array
-        if found.kind in _INTEGERS and dtype.kind in _INTEGERS:
+        if source.kind in _INTEGERS and dtype.kind in _INTEGERS:
             _check_range(array, dtype, path)
             return array.astype(dtype)
-        if np.can_cast(found, dtype, "same_kind"):
+        if np.can_cast(source, dtype, "same_kind"):
             return array.astype(dtype)
-    numeric = found.kind not in "OUS"  # the value says more than an array of objects or strings
+    numeric = source.kind not in "OUS"  # the value says more than an array of objects or strings
     raise Mismatch(show_type(dtype, shape), show_value(array if numeric else value), path)
 
 
@@ -146,6 +146,6 @@ def fit_batch(
         try:
             fitted[row] = fit(value, dtype, shape, path)
         except Mismatch as error:
-            raise error.at((), row) from error.__cause__
+            raise error.placed((), row) from error.__cause__
     # Each value fits, though NumPy's common dtype of all (float64 for int64 and uint64) did not.
     return fitted

@@ -60,9 +60,9 @@ _PACKED: dict[str, frozenset[type]] = {
 
 
 def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
-    code, own = out.dtype.char, {out.dtype.type}
+    code, expected = out.dtype.char, {out.dtype.type}
     packs = code in _PACKED and out.dtype.isnative and out.flags.c_contiguous and len(out) > 0
-    accepted = _PACKED[code] | own if packs else frozenset()
+    accepted = _PACKED[code] | expected if packs else frozenset()
     pack = struct.Struct(f"{len(out)}{code}" if packs else "").pack_into
     memory = out.data.cast("B") if packs else bytearray()
     # NumPy has no integers beyond 64 bits, which are refused one by one. Integers that float64
@@ -74,7 +74,7 @@ def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     def write(values: list[Any]) -> bool:
         if not packs or [value.__class__ for value in values] != plain:
             kinds = set(map(type, values))
-            if kinds == own:
+            if kinds == expected:
                 out[:] = values
                 return True
             if not kinds <= accepted:

@@ -166,14 +166,14 @@ class _BatchCodec:
             return 0, dump(fit_batch_of(node, batch, path))
         return 0, dump(tuple(fit_values(node, batch)))
 
-    def unpack(self, data: bytearray, at: int, count: int) -> Any:
+    def unpack(self, data: bytearray, start: int, count: int) -> Any:
         """Return the batch, which begins at a byte."""
         node = self.node
         if isinstance(node, Array):
-            return np.ndarray((count, *node.shape), node.dtype, data, at)
+            return np.ndarray((count, *node.shape), node.dtype, data, start)
         if isinstance(node, Variable):
-            return tuple(node.decode(bytearray(part)) for part in packing.unpack(data, at))
-        return load(data, at)
+            return tuple(node.decode(bytearray(part)) for part in packing.unpack(data, start))
+        return load(data, start)
 
     # The bytes of a Sequence: the number of values, then the values.
 
@@ -216,7 +216,7 @@ def _pack_variable(node: Variable, batch: Any, path: Path) -> tuple[int, Any]:
         try:
             parts.append(node.encode(value))
         except Mismatch as error:
-            raise error.at((*path, row)) from error.__cause__
+            raise error.placed((*path, row)) from error.__cause__
     return len(parts), packing.pack(parts)
 
 
@@ -251,20 +251,22 @@ class _GraphCodec:
         link_type, links = _NONE if links is None else _pack_links(links)
         node_bytes, edge_bytes = nbytes(nodes), nbytes(edges)
         pad_nodes, pad_edges = padding(node_bytes), padding(edge_bytes)
-        edges_at = _GRAPH.size + node_bytes + len(pad_nodes)
-        links_at = edges_at + edge_bytes + len(pad_edges)
-        table = _GRAPH.pack(node_count, edge_count, link_type, len(links), edges_at, links_at)
+        edges_start = _GRAPH.size + node_bytes + len(pad_nodes)
+        links_start = edges_start + edge_bytes + len(pad_edges)
+        table = _GRAPH.pack(node_count, edge_count, link_type, len(links), edges_start, links_start)
         return b"".join((table, nodes, pad_nodes, edges, pad_edges, links))
 
     def decode(self, data: bytearray) -> GraphInstance:
-        node_count, edge_count, link_type, links, edges_at, links_at = _GRAPH.unpack_from(data)
+        node_count, edge_count, link_type, links, edges_start, links_start = _GRAPH.unpack_from(
+            data
+        )
         edges = None
         if self.edges is not None and edge_count >= 0:
-            edges = self.edges.unpack(data, edges_at, edge_count)
+            edges = self.edges.unpack(data, edges_start, edge_count)
         return GraphInstance(
             self.nodes.unpack(data, _GRAPH.size, node_count),
             edges,
-            None if link_type < 0 else np.ndarray((links, 2), chr(link_type), data, links_at),
+            None if link_type < 0 else np.ndarray((links, 2), chr(link_type), data, links_start),
         )
 
     def _pack_edges(self, edges: Any) -> tuple[int, Any]:

@@ -138,12 +138,12 @@ class Layout:
         shares = sum(map(_may_spill, [leaf for _, leaf in walk(node)]))
         leaves = []
         end = offset
-        for path, found in walk(node):
-            if isinstance(found, Variable):
-                slot = (row_bytes(found, -(-variable_capacity // max(shares, 1))),)
+        for path, leaf_node in walk(node):
+            if isinstance(leaf_node, Variable):
+                slot = (row_bytes(leaf_node, -(-variable_capacity // max(shares, 1))),)
                 leaf = Leaf(path, np.dtype(np.uint8), slot, end)
             else:
-                leaf = Leaf(path, found.dtype, found.shape, end)
+                leaf = Leaf(path, leaf_node.dtype, leaf_node.shape, end)
             leaves.append(leaf)
             end += -(-leaf.nbytes * n * slots // ALIGNMENT) * ALIGNMENT
         nbytes = sum(leaf.nbytes for leaf in leaves)
@@ -313,8 +313,8 @@ class Rows:
         write: Called as `write(row, value)`: writes one environment's value. Raises Mismatch if the
             value does not fit the space's dtypes and shapes, ValueError if it is of variable size,
             too large, and may not spill.
-        read: Called as `read(copy=False, at=None)`: returns the batch. Its arrays are copies or
-            live views; with rows `at`, always copies of these.
+        read: Called as `read(copy=False, index=None)`: returns the batch. Its arrays are copies or
+            live views; with an `index`, copies of these rows.
         item: Called as `item(row)`: returns a copy of one environment's value.
     """
 
@@ -351,36 +351,36 @@ class Rows:
             return self._port.batch_writer()
         return self.write_batch
 
-    def write_batch(self, batch: Any, at: Index | None = None) -> None:
+    def write_batch(self, batch: Any, index: Index | None = None) -> None:
         """Write a batch; all of it is checked before any of it is written.
 
         Args:
-            batch: One value for each row of `at`.
-            at: The rows, a slice or their numbers; None: all.
+            batch: One value for each row of `index`.
+            index: The rows, a slice or their numbers; None: all.
 
         Raises:
             Mismatch: If the batch does not fit; `row` is the position in the batch.
         """
-        n = self.layout.n if at is None else len(row_numbers(at, self.layout.n))
+        n = self.layout.n if index is None else len(row_numbers(index, self.layout.n))
         prepared = self._port.prepare(batch, n)
-        put_all(self._blocks, slice(None) if at is None else at, prepared)
+        put_all(self._blocks, slice(None) if index is None else index, prepared)
 
-    def copy_rows(self, source: Rows, at: Index) -> None:
-        """Copy the rows `at` from another slot of the same layout, without decoding them."""
-        put_all(self._blocks, at, [block.get(at) for block in source._blocks])
+    def copy_rows(self, source: Rows, index: Index) -> None:
+        """Copy the rows of `index` from another slot of the same layout, without decoding them."""
+        put_all(self._blocks, index, [block.get(index) for block in source._blocks])
 
-    def clear(self, at: Index) -> None:
+    def clear(self, index: Index) -> None:
         """Restore the initial state of rows, which is zeros for arrays."""
-        n = len(row_numbers(at, self.layout.n))
-        put_all(self._blocks, at, [block.like(n).get(slice(None)) for block in self._blocks])
+        n = len(row_numbers(index, self.layout.n))
+        put_all(self._blocks, index, [block.like(n).get(slice(None)) for block in self._blocks])
 
-    def export(self, at: Index) -> list[Any]:
+    def export(self, index: Index) -> list[Any]:
         """Copy rows into a few picklable parts, with their spilled values."""
-        return [block.get(at, copy=True) for block in self._blocks]
+        return [block.get(index, copy=True) for block in self._blocks]
 
-    def load(self, at: Index, parts: list[Any]) -> None:
+    def load(self, index: Index, parts: list[Any]) -> None:
         """Write what `export` returned, for the same number of rows of the same space."""
-        put_all(self._blocks, at, parts)
+        put_all(self._blocks, index, parts)
 
     def take_spilled(self, low: int, high: int) -> list[tuple[int, int, bytes | bytearray]]:
         """Remove and return leaf, row and bytes of what rows spilled, for `put_spilled`."""

@@ -85,11 +85,11 @@ class Record:
             pass  # not a mapping, or one without these keys
         except RAISED as error:  # whatever a mapping of another library raises
             cause = error
-        found = show_value(value)
+        actual = show_value(value)
         if isinstance(value, Mapping):
             name = "dict" if isinstance(value, dict) else "mapping"
-            found = f"a {name} with {show_keys(value)}"
-        raise KeyMismatch(f"a dict with {show_keys(self.keys)}", found, path, row) from cause
+            actual = f"a {name} with {show_keys(value)}"
+        raise KeyMismatch(f"a dict with {show_keys(self.keys)}", actual, path, row) from cause
 
 
 @dataclass(frozen=True, slots=True)

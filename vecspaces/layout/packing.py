@@ -48,9 +48,9 @@ def pack(parts: Sequence[Piece]) -> bytes:
     return b"".join(pieces)
 
 
-def unpack(data: bytearray, at: int = 0) -> list[memoryview]:
-    """Return writable views of the parts that `pack` put together, in `data` from `at` on."""
-    view = memoryview(data)[at:]
+def unpack(data: bytearray, start: int = 0) -> list[memoryview]:
+    """Return writable views of the parts that `pack` put together, in `data` from `start` on."""
+    view = memoryview(data)[start:]
     table = 8 + 8 * int.from_bytes(view[:8], sys.byteorder)
     sizes = view[8:table].cast("q").tolist()
     starts = accumulate(map(_padded, sizes), initial=_padded(table))
@@ -78,9 +78,9 @@ def dumping_by(dumps: Dumps, function: Callable[..., None]) -> Callable[..., Non
     return call
 
 
-def load(data: bytearray, at: int = 0) -> Any:
-    """Return what `dump` pickled, from `at` on; its arrays are writable views of `data`."""
-    head, *buffers = unpack(data, at)
+def load(data: bytearray, start: int = 0) -> Any:
+    """Return what `dump` pickled, from `start` on; its arrays are writable views of `data`."""
+    head, *buffers = unpack(data, start)
     return pickle.loads(head, buffers=buffers)
 
 

@@ -29,11 +29,11 @@ from vecspaces.layout.nodes import SEQUENCES, Array, Choice, Node, Record, Varia
 from vecspaces.spaces.bounds import dtype_limits
 
 # Up to this number of rows, reading scalars one by one is faster than NumPy's iteration.
-_SCALARS_READ_ONE_BY_ONE = 4
+_MOST_SINGLE_READS = 4
 # The types of Python numbers that NumPy stores without a check, by the kind of dtype.
-_OWN: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float}
+_PYTHON_TYPES: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float}
 # Up to this number of rows, row-wise writes are faster than one pass.
-_ROWS_WRITTEN_ONE_BY_ONE = 2
+_MOST_SINGLE_WRITES = 2
 
 
 class Port(ABC):
@@ -44,11 +44,11 @@ class Port(ABC):
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Return the function that writes a list of the values of rows `low` to `high`."""
-        write_one = self.write
+        write_row = self.write
 
         def write(values: list[Any]) -> None:
             for row, value in enumerate(values, low):
-                write_one(row, value)
+                write_row(row, value)
 
         return write
 
@@ -57,8 +57,8 @@ class Port(ABC):
         """Check a batch of `n` values; return what each block has to `put`."""
 
     @abstractmethod
-    def read(self, copy: bool = False, at: Index | None = None) -> Any:
-        """Return the batch of all rows, or of the rows `at`."""
+    def read(self, copy: bool = False, index: Index | None = None) -> Any:
+        """Return the batch of all rows, or of the rows of `index`."""
 
     @abstractmethod
     def item(self, row: int) -> Any:
@@ -87,8 +87,8 @@ class ArrayPort(Port):
 
         def write(row: int, value: Any) -> None:
             if value.__class__ is ndarray and value.shape == shape:
-                found = value.dtype
-                if found is dtype or found is other:
+                source = value.dtype
+                if source is dtype or source is other:
                     rows[row] = value
                     return
             try:
@@ -100,7 +100,7 @@ class ArrayPort(Port):
                             fit(part, dtype, shape[1:], (*path, place))
                     raise
             except Mismatch as error:
-                raise error.at((), row) from error.__cause__
+                raise error.placed((), row) from error.__cause__
 
         return write
 
@@ -108,31 +108,31 @@ class ArrayPort(Port):
         rows, dtype, path = self.rows, self.dtype, self.path
         scalar = dtype.type
         # Python numbers that are in range need no array.
-        own = _OWN.get(dtype.kind, scalar)
-        low, high = dtype_limits(dtype) if own is int else (-np.inf, np.inf)
+        python_type = _PYTHON_TYPES.get(dtype.kind, scalar)
+        low, high = dtype_limits(dtype) if python_type is int else (-np.inf, np.inf)
 
         def write(row: int, value: Any) -> None:
             kind = value.__class__
-            if kind is scalar or (kind is own and low <= value <= high):
+            if kind is scalar or (kind is python_type and low <= value <= high):
                 rows[row] = value
                 return
             try:
                 rows[row] = fit(value, dtype, (), path)[()]
             except Mismatch as error:
-                raise error.at((), row) from error.__cause__
+                raise error.placed((), row) from error.__cause__
 
         return write
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Write all rows in one pass if this is faster and every value fits without a cast."""
-        one_by_one = super().writer(low, high)
-        if high - low <= _ROWS_WRITTEN_ONE_BY_ONE:
-            return one_by_one
-        in_one_pass = columns.writer(self.rows[low:high])
+        write_rows = super().writer(low, high)
+        if high - low <= _MOST_SINGLE_WRITES:
+            return write_rows
+        write_columns = columns.writer(self.rows[low:high])
 
         def write(values: list[Any]) -> None:
-            if not in_one_pass(values):
-                one_by_one(values)
+            if not write_columns(values):
+                write_rows(values)
 
         return write
 
@@ -156,12 +156,12 @@ class ArrayPort(Port):
 
         return write
 
-    def read(self, copy: bool = False, at: Index | None = None) -> Any:
+    def read(self, copy: bool = False, index: Index | None = None) -> Any:
         """Return a view, or one copy."""
-        if at is None:
+        if index is None:
             return self.rows.copy() if copy else self.rows.view()
-        rows = self.rows[at]
-        return rows.copy() if isinstance(at, slice) else rows
+        rows = self.rows[index]
+        return rows.copy() if isinstance(index, slice) else rows
 
     def item(self, row: int) -> Any:
         """Return a copy of the row; a scalar if the shape is ()."""
@@ -173,7 +173,7 @@ class ArrayPort(Port):
         rows = self.rows[low:high]
         if not self._is_scalar:
             return lambda: list(rows.copy())
-        if not 0 < len(rows) <= _SCALARS_READ_ONE_BY_ONE:
+        if not 0 < len(rows) <= _MOST_SINGLE_READS:
             return partial(list, rows)
         if len(rows) == 1:
             return lambda: [rows[0]]
@@ -209,14 +209,14 @@ class RecordPort(Port):
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Write the rows of one member after the other."""
         node, writers = self.node, [child.writer(low, high) for child in self.children]
-        one_by_one = super().writer(low, high)
+        write_rows = super().writer(low, high)
 
         def write(values: list[Any]) -> None:
-            found = columns.split_record(node, values)
-            if found is None:
-                one_by_one(values)  # which finds the value that is not such a record
+            parts = columns.split_record(node, values)
+            if parts is None:
+                write_rows(values)  # which finds the value that is not such a record
             else:
-                for write_column, column in zip(writers, found, strict=True):
+                for write_column, column in zip(writers, parts, strict=True):
                     write_column(column)
 
         return write
@@ -226,9 +226,9 @@ class RecordPort(Port):
         members = zip(self.children, self.split(batch), strict=True)
         return [part for child, member in members for part in child.prepare(member, n)]
 
-    def read(self, copy: bool = False, at: Index | None = None) -> Any:
+    def read(self, copy: bool = False, index: Index | None = None) -> Any:
         """Return a dict or tuple of the members' batches."""
-        return self.node.build([child.read(copy, at) for child in self.children])
+        return self.node.build([child.read(copy, index) for child in self.children])
 
     def item(self, row: int) -> Any:
         """Return a dict or tuple of the members' values."""
@@ -267,12 +267,12 @@ class ValuePort(Port):
             write(row, value)
         return [block.get(slice(None)) for block in scratch]
 
-    def read(self, copy: bool = False, at: Index | None = None) -> tuple[Any, ...]:
+    def read(self, copy: bool = False, index: Index | None = None) -> tuple[Any, ...]:
         """Decode every row."""
         n = len(self.blocks[0].array)
-        if at is None:
+        if index is None:
             return tuple(self.reader(0, n)())
-        return tuple(map(self.item, row_numbers(at, n)))
+        return tuple(map(self.item, row_numbers(index, n)))
 
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
         """Decode the rows one by one."""
@@ -282,9 +282,9 @@ class ValuePort(Port):
 def _encoding_error(value: Any, path: Path, row: int, error: BaseException) -> Mismatch:
     """Convert an error of `encode` into a Mismatch with its path and row."""
     if isinstance(error, Mismatch):
-        return error.at(path, row)
-    found = f"{show_value(value)}: {error!r}"
-    return Mismatch("a value that the space can encode", found, path, row)
+        return error.placed(path, row)
+    actual = f"{show_value(value)}: {error!r}"
+    return Mismatch("a value that the space can encode", actual, path, row)
 
 
 class ChoicePort(ValuePort):
@@ -361,10 +361,10 @@ def make_port(node: Node, path: Path, blocks: Iterator[ArrayBlock]) -> Port:
             ports = [make_port(child, (*path, key), blocks) for key, child in members]
             return RecordPort(node, path, ports)
         case Choice():
-            own = [next(blocks) for _ in walk(node)]
-            branches = iter(own[1:])
+            leaves = [next(blocks) for _ in walk(node)]
+            branches = iter(leaves[1:])
             ports = [make_port(child, (*path, 1), branches) for child in node.children]
-            return ChoicePort(node, path, own, ports)
+            return ChoicePort(node, path, leaves, ports)
 
 
 def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
@@ -374,7 +374,7 @@ def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
         try:
             port.write(i, value)
         except Mismatch as error:
-            raise error.at((i,)) from error.__cause__
+            raise error.placed((i,)) from error.__cause__
     return list(port.reader(0, len(values))())
 
 

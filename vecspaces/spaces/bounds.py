@@ -62,9 +62,9 @@ def cast_bound(
         raise ValueError(f"{name}: {dtype} holds no {infinity}, found {bound}")
     if extremes:
         below, above = extremes[0] < smallest, extremes[-1] > largest
-        own_side = below if name == "low" else above
-        if own_side or (dtype.kind != "f" and (below or above)):
-            error = ValueError if own_side else OverflowError
+        is_bound_infinite = below if name == "low" else above
+        if is_bound_infinite or (dtype.kind != "f" and (below or above)):
+            error = ValueError if is_bound_infinite else OverflowError
             raise error(f"{name}: expected {smallest} to {largest} ({dtype}), found {bound}")
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype.kind == "i" and np.any(unbounded):

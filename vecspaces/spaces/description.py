@@ -142,8 +142,8 @@ def _write_numbers(space: Any, name: str, array: Any) -> Any:
         attribute, infinity = _BOUNDED[name]
         numbers[~getattr(space, attribute)] = infinity
     # Zeros are equal, whatever their signs.
-    is_one = all_equal(numbers) and (array.dtype.kind != "f" or all_equal(np.signbit(array)))
-    return numbers.flat[0] if is_one else numbers.tolist()
+    is_uniform = all_equal(numbers) and (array.dtype.kind != "f" or all_equal(np.signbit(array)))
+    return numbers.flat[0] if is_uniform else numbers.tolist()
 
 
 def _read_space(description: Any, where: str) -> Space[Any]:

@@ -26,7 +26,7 @@ def check_limit(
     path: Path = (),
     *,
     largest: int = 1,
-    sums_to_one: bool = True,
+    is_distribution: bool = True,
 ) -> None:
     """Raise AssertionError unless `limit` has the shape, and the dtype and range of its kind."""
     dtype: Any = np.int8 if word == "mask" else np.float64
@@ -40,7 +40,11 @@ def check_limit(
     if outside:
         raise AssertionError(mismatch(word, f"values from 0 to {largest}", str(limit), path))
     # The tolerance of numpy.isclose(sum, 1); numpy.random.Generator.choice then has a narrower one.
-    if word == "probability" and sums_to_one and not abs(float(limit.sum()) - 1.0) <= 1e-8 + 1e-5:
+    if (
+        word == "probability"
+        and is_distribution
+        and not abs(float(limit.sum()) - 1.0) <= 1e-8 + 1e-5
+    ):
         raise AssertionError(mismatch(word, "the sum 1", str(limit.sum()), path))
 
 

@@ -78,7 +78,9 @@ class MultiBinary(ArraySpace[np.int8]):
             rng = self._np_random or self.np_random  # without the property's own call
             return rng.integers(0, 2, self.n, np.int8)
         word, limit = choose_limit(mask, probability)
-        check_limit(word, limit, self._shape, largest=2 if word == "mask" else 1, sums_to_one=False)
+        check_limit(
+            word, limit, self._shape, largest=2 if word == "mask" else 1, is_distribution=False
+        )
         if word == "mask":
             return np.where(limit == 2, self.np_random.integers(0, 2, self._shape, np.int8), limit)
         drawn: npt.NDArray[np.bool_] = self.np_random.random(self._shape) <= limit

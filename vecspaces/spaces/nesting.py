@@ -63,8 +63,8 @@ class Composite(StandardSpace[T_cov]):
         if seed is None or isinstance(seed, int):
             seed = (seed, *self._draw_seeds(seed))
         check_seed_length(seed, 1 + len(members), f"({self._name_seeds()})")
-        own_seed = super().seed(seed[0])
-        return own_seed, *(seed_member(space, seed[i], i) for i, space in enumerate(members, 1))
+        first = super().seed(seed[0])
+        return first, *(seed_member(space, seed[i], i) for i, space in enumerate(members, 1))
 
     def _name_seeds(self) -> str:
         """Return what each seed of a list is for, for errors."""

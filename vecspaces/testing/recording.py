@@ -213,7 +213,7 @@ class Recorder:
         try:
             rule(*values)
         except InvalidResult as error:
-            self._find(_FINDINGS[error.kind], f"returns {error.found}: {error.expected}")
+            self._find(_FINDINGS[error.kind], f"returns {error.actual}: {error.expected}")
 
     def _find(self, name: str, message: str) -> None:
         """Keep the first finding of each kind."""

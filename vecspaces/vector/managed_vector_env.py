@@ -105,8 +105,8 @@ class ManagedVectorEnv(
         # Whether a step of all rows notes which episodes ended: for checks of actions, and for
         # refusals after an end (DISABLED).
         self._notes_ends = self._mode is not AutoresetMode.NEXT_STEP or settings.validate
-        given = settings.info_space
-        self.info_space = (agree_on_infos(descriptions) if given is None else given) or None
+        declared = settings.info_space
+        self.info_space = (agree_on_infos(descriptions) if declared is None else declared) or None
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": self._mode}
         self.render_mode = descriptions[0].render_mode
         return BufferPlan.compile(
@@ -317,7 +317,7 @@ class ManagedVectorEnv(
         if self._mode is _DISABLED:
             self._refuse_finished(rows)
         try:
-            self._buffers.write_some_actions(actions, at=np.array(rows, dtype=np.intp))
+            self._buffers.write_some_actions(actions, index=np.array(rows, dtype=np.intp))
         except Mismatch as error:
             raise action_error(error, rows, self.action_space) from None
         if self._settings.validate:

@@ -301,17 +301,17 @@ class SendRecv:
         """Gather what ready rows wrote."""
         buffers, table = self._buffers, self._engine.rows
         slot = self._engine.ring.current
-        own_infos = list(map(table.ready.__getitem__, rows))
+        row_infos = list(map(table.ready.__getitem__, rows))
         infos: dict[str, Any] = {}
-        if any(own_infos):
-            given = {place: info for place, info in enumerate(own_infos) if info}
-            infos = merge([gather(given)], len(rows))
-        at = np.array(rows, dtype=np.int64)
+        if any(row_infos):
+            info_of = {place: info for place, info in enumerate(row_infos) if info}
+            infos = merge([gather(info_of)], len(rows))
+        numbers = np.array(rows, dtype=np.int64)
         # Indexed twice, because one index for both takes three times as long.
-        rewards = buffers.rewards[slot][at]
-        terminations = buffers.terminations[slot][at]
-        truncations = buffers.truncations[slot][at]
-        flags = table.flags[at]
+        rewards = buffers.rewards[slot][numbers]
+        terminations = buffers.terminations[slot][numbers]
+        truncations = buffers.truncations[slot][numbers]
+        flags = table.flags[numbers]
         fresh = flags & FRESH != 0
         if fresh.any():
             # A reset does not write rewards and flags, so that those of the last step stay for a
@@ -319,13 +319,13 @@ class SendRecv:
             rewards[fresh] = 0.0
             terminations[fresh] = truncations[fresh] = False
         if buffers.infos:
-            buffers.infos[slot].gather(infos, at)
+            buffers.infos[slot].gather(infos, numbers)
         ended = terminations | truncations
-        table.note_ends(at, ended)
+        table.note_ends(numbers, ended)
         if self._mode is _SAME_STEP and ended.any():
-            buffers.add_finals(infos, at, ended)
-        observations = buffers.observations[slot].read(copy=True, at=at)
-        transition = Transition(observations, rewards, terminations, truncations, infos, at)
-        transition.row_infos = own_infos
+            buffers.add_finals(infos, numbers, ended)
+        observations = buffers.observations[slot].read(copy=True, index=numbers)
+        transition = Transition(observations, rewards, terminations, truncations, infos, numbers)
+        transition.row_infos = row_infos
         transition.begins = flags & (FRESH | VOID) != 0
         return transition

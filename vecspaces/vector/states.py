@@ -223,7 +223,7 @@ class States:
         engine.issue_reset(plan, "load_state")
         ticket = engine.wait("reset", "load_state", None)
         infos = self._declared(ticket.slot, plan.rows)
-        observations = self._buffers.observations[ticket.slot].read(copy=True, at=plan.rows)
+        observations = self._buffers.observations[ticket.slot].read(copy=True, index=plan.rows)
         engine.end(ticket)
         return observations, infos
 

@@ -79,8 +79,8 @@ class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
         """
         if seed is not None:
             # One generator takes one seed; derived classes may accept a sequence.
-            one = int(seed) if isinstance(seed, np.integer) else seed
-            self._np_random, self._np_random_seed = seeding.np_random(cast("int", one))
+            value = int(seed) if isinstance(seed, np.integer) else seed
+            self._np_random, self._np_random_seed = seeding.np_random(cast("int", value))
         return cast("tuple[ObsType, dict[str, Any]]", None)
 
     def step(

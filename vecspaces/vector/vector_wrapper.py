@@ -63,19 +63,21 @@ _GO_AROUND = {
 }
 
 
-def _inner(name: str, *, own: bool = False, settable: bool = False) -> Any:
+def _inner(name: str, *, local: bool = False, settable: bool = False) -> Any:
     """Return a property that reads the wrapped vector env, or the value that the wrapper set."""
     key = f"_{name}"
 
     def read(self: Any) -> Any:
-        value = getattr(self, key) if own else None
+        value = getattr(self, key) if local else None
         return getattr(self.env, name) if value is None else value
 
     def write(self: Any, value: Any) -> None:
-        setattr(*((self, key) if own else (self.env, name)), value)
+        setattr(*((self, key) if local else (self.env, name)), value)
 
-    doc = f"`{name}` of the wrapped vector env{', unless the wrapper has its own' if own else ''}."
-    return property(read, write if own or settable else None, doc=doc)
+    doc = (
+        f"`{name}` of the wrapped vector env{', unless the wrapper has its own' if local else ''}."
+    )
+    return property(read, write if local or settable else None, doc=doc)
 
 
 class VectorWrapper(
@@ -275,9 +277,9 @@ class VectorWrapper(
         """Receive the environments that are ready first."""
         self._check_call("recv", _STREAM)
         # An inner wrapper may have a `recv` without these arguments.
-        given = {"at_least": at_least, "return_errors": return_errors or None}
-        given = {name: value for name, value in given.items() if value is not None}
-        transition: Transition = self._wrapped.recv(count, timeout, **given)
+        arguments = {"at_least": at_least, "return_errors": return_errors or None}
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        transition: Transition = self._wrapped.recv(count, timeout, **arguments)
         changed = self._after_recv(transition[:5], transition.env_ids, transition.begins)
         return transition._replace(**dict(zip(transition._fields, changed, strict=False)))
 
@@ -405,11 +407,11 @@ class VectorWrapper(
     # all attributes of an object slower.
     _observation_space = _action_space = _metadata = None
     _single_observation_space = _single_action_space = None
-    observation_space: Space[Any] = _inner("observation_space", own=True)
-    action_space: Space[Any] = _inner("action_space", own=True)
-    single_observation_space: Space[Any] = _inner("single_observation_space", own=True)
-    single_action_space: Space[Any] = _inner("single_action_space", own=True)
-    metadata: dict[str, Any] = _inner("metadata", own=True)
+    observation_space: Space[Any] = _inner("observation_space", local=True)
+    action_space: Space[Any] = _inner("action_space", local=True)
+    single_observation_space: Space[Any] = _inner("single_observation_space", local=True)
+    single_action_space: Space[Any] = _inner("single_action_space", local=True)
+    metadata: dict[str, Any] = _inner("metadata", local=True)
     num_envs: int = _inner("num_envs")
     info_space: Dict[Any] | None = _inner("info_space")
     spec: Any = _inner("spec")

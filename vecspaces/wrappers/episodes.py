@@ -84,8 +84,8 @@ class EpisodeWrapper(
         alive = self._alive.copy()
         alive[rows] = True if self._same_step else ~dones
         if "alive" in infos:  # which environments of one agent do not report
-            at = rows if len(dones) < len(infos["alive"]) else ALL
-            alive[rows] = np.where(infos["_alive"][at], infos["alive"][at], alive[rows])
+            index = rows if len(dones) < len(infos["alive"]) else ALL
+            alive[rows] = np.where(infos["_alive"][index], infos["alive"][index], alive[rows])
         return alive
 
     def _advance(self, result: StepResult, rows: RowChoice, reset: Mask | None) -> StepResult:

@@ -115,13 +115,13 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
                 "t": np.where(ended, times, 0.0),
             }
             infos = {**infos, key: episode, f"_{key}": ended.copy()}
-            at = self._numbers[rows][ended]
-            self.episode_count += len(at)
-            self.return_queue += returns[at].tolist()
-            self.length_queue += lengths[at].tolist()
+            numbers = self._numbers[rows][ended]
+            self.episode_count += len(numbers)
+            self.return_queue += returns[numbers].tolist()
+            self.length_queue += lengths[numbers].tolist()
             self.time_queue += times[ended].tolist()
             if self._same_step:
-                self._restart(at, now)
+                self._restart(numbers, now)
         return observations, rewards, terminations, truncations, infos
 
     def _restart(self, rows: RowChoice, now: float) -> None:

@@ -165,7 +165,10 @@ def _make(kind: str, space: Any, path: str, direction: _Direction, known: _Known
     """Make a space of a kind, not seeded, from the arguments of another one."""
     arguments = KINDS[kind]._arguments_of(space)
     map_members(
-        KINDS[kind], arguments, path, lambda member, at: _convert(member, at, direction, known)
+        KINDS[kind],
+        arguments,
+        path,
+        lambda member, member_path: _convert(member, member_path, direction, known),
     )
     name, default = _NEWER.get(kind, ("", None))
     is_old = kind == "Dict" and _OLD_DICT  # `map_members` has kept the order of the keys

@@ -175,8 +175,8 @@ def pack_result(
     try:
         return dumps(payload)
     except Exception as error:
-        found = _find_unpicklable(result, op.verb)
-        raise found or Failure.of(error, group.rows, op.verb) from None
+        failure = _find_unpicklable(result, op.verb)
+        raise failure or Failure.of(error, group.rows, op.verb) from None
 
 
 def _find_unpicklable(result: Any, command: str) -> Failure | None:
@@ -215,12 +215,12 @@ def pack_part(
         try:
             packed = dumps(infos) if infos else b""
         except Exception as error:
-            found = _find_unpicklable(written, "step") or Failure.of(error, rows, "step")
+            failure = _find_unpicklable(written, "step") or Failure.of(error, rows, "step")
             infos_of = split(infos, rows)
-            rest = [row for row in rows if row not in found.env_ids]
+            rest = [row for row in rows if row not in failure.env_ids]
             columns = gather({row: infos_of[row] for row in rest if infos_of[row]})
             written = Written(
-                rest, [columns] if columns else [], [*failures, (found.env_ids, found)]
+                rest, [columns] if columns else [], [*failures, (failure.env_ids, failure)]
             )
         else:
             return pack((rows, failures, packed, *outside))

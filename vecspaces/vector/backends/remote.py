@@ -198,9 +198,9 @@ class RemoteBackend(Backend):
         ids = range(number, number + 1)
         if self._descriptions:  # a vector env has several numbers
             counts = self._descriptions[worker].counts
-            at = number - self._setups[worker].factories.start
-            low = self.slices[worker].start + sum(counts[:at])
-            ids = range(low, low + counts[at])
+            place = number - self._setups[worker].factories.start
+            low = self.slices[worker].start + sum(counts[:place])
+            ids = range(low, low + counts[place])
         return Place(ids, "being built")
 
     def _understand(

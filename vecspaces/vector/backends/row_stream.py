@@ -36,16 +36,16 @@ class RowStream:
         begun = group.begin(payload.rows, payload.starts, payload.broken)
         if begun.failures:
             yield begun._replace(rows=[])
-        parts, at = group.whole(begun.rows), 0
-        while at < len(parts):
+        parts, place = group.whole(begun.rows), 0
+        while place < len(parts):
             longest = min(payload.share, _LONGEST_PART_SECONDS / self._pace)
             most = max(1, longest, _PART_SECONDS / self._pace)
-            left = len(parts) - at
+            left = len(parts) - place
             count = math.ceil(left / max(1, round(left / most)))  # so that no small rest is left
-            together = parts[at : at + count]
+            together = parts[place : place + count]
             began = time.perf_counter()
             written = group.step(slot, [row for rows in together for row in rows])
             took = time.perf_counter() - began
             self._pace = max(took / len(together), self._pace / 2, _LEAST_PACE)
-            at += count
+            place += count
             yield written

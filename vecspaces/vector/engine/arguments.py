@@ -218,7 +218,7 @@ def check_env_ids(env_ids: Any, num_envs: int) -> list[int]:
 
 def action_error(error: Mismatch, rows: Sequence[int] | None, space: Any) -> InvalidActionError:
     """Return the error for a batch that does not fit the action space; `rows` are None for all."""
-    reason = Mismatch(error.expected, error.found, error.path, name="actions")
+    reason = Mismatch(error.expected, error.actual, error.path, name="actions")
     where: str = ""
     if error.row is not None:
         where = Message(" for {:envs}", [error.row if rows is None else rows[error.row]])

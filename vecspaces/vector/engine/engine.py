@@ -275,9 +275,9 @@ class Engine:
             table.note_start(row, seed, None)
         if self._settings.budget is not None:
             # In case a worker dies while it writes.
-            ring, at = self.ring, np.array(rows, dtype=np.intp)
+            ring, numbers = self.ring, np.array(rows, dtype=np.intp)
             observations = self._links.buffers.observations
-            observations[ring.after[ring.current]].copy_rows(observations[ring.current], at)
+            observations[ring.after[ring.current]].copy_rows(observations[ring.current], numbers)
         seconds = self._settings.step_timeout
         if seconds is None and any(table.state[row] & NEW for row in starts):
             seconds = self._settings.start_timeout

@@ -212,11 +212,11 @@ class Replies:
         rows = sorted(reported & table.restarted)
         if not rows:
             return
-        buffers, at = self._links.buffers, np.array(rows, dtype=np.intp)
+        buffers, numbers = self._links.buffers, np.array(rows, dtype=np.intp)
         shown = buffers.observations[slot] if buffers.finals is None else buffers.finals
-        shown.copy_rows(buffers.observations[known], at)
+        shown.copy_rows(buffers.observations[known], numbers)
         table.restarted.difference_update(rows)
-        table.lost_episodes[at] += 1
+        table.lost_episodes[numbers] += 1
 
     # ------------------------------------------------------------------ losses
 

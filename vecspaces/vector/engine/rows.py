@@ -144,9 +144,11 @@ class RowTable:
             del self.ready[row]
             self.results.pop(row, None)
 
-    def note_ends(self, at: Any, ended: npt.NDArray[np.bool_]) -> None:
+    def note_ends(self, rows: Any, ended: npt.NDArray[np.bool_]) -> None:
         """Note which rows ended their episode."""
-        self.flags[at] = self.flags[at] & ~np.uint8(ENDED) | ended.view(np.uint8) * np.uint8(ENDED)
+        self.flags[rows] = self.flags[rows] & ~np.uint8(ENDED) | ended.view(np.uint8) * np.uint8(
+            ENDED
+        )
 
     def finish_reset(self, infos: Mapping[int, Info]) -> None:
         """Note that rows were reset; their first observations can be received."""

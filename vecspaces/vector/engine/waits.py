@@ -204,18 +204,18 @@ class Waits:
                 self._supervisor.hung.add(worker)
         del replies.tickets[number]
 
-    def _overrun(self, limit: float | None, given: float | None) -> None:
+    def _overrun(self, limit: float | None, timeout: float | None) -> None:
         """Raise that a wait took too long, or restart the workers that are late.
 
-        They are restarted only if the time is that of the settings, and none was `given`.
+        They are restarted only if the time is that of the settings, and the call has no `timeout`.
         """
         replies, settings, seconds = self._replies, self._settings, limit or 0.0
-        if given is None and self._restarts_late:
+        if timeout is None and self._restarts_late:
             self._restart_late(set(replies.owing))
             return
         rows, running = replies.busy_rows(replies.owing)
         advice = f"wait again, {self._links.reset_advice}or close()"
-        if given is None and settings.step_timeout is None:
+        if timeout is None and settings.step_timeout is None:
             advice += " (start_timeout bounds the first reset)"
         # A very short wait, such as timeout=0, does not read a stack.
         where = self._supervisor.find_running(replies.owing, min(PATIENCE, seconds))

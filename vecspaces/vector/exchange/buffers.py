@@ -242,35 +242,35 @@ class Buffers:
         For workers that share no memory with the caller. A reset does not write rewards and flags;
         those of the last step stay.
         """
-        at, written = index_of(rows), self._written(slot)
-        numbers = [] if op is Op.RESET else [array[at].copy() for array in self._scalars(slot)]
+        index, written = index_of(rows), self._written(slot)
+        numbers = [] if op is Op.RESET else [array[index].copy() for array in self._scalars(slot)]
         # Ends of episodes are rare, so their parts are sent only in a step in which one ended.
         if numbers and (numbers[1].any() or numbers[2].any()):
             written += self._ends
-        return at, numbers, [part.export(at) for part in written]
+        return index, numbers, [part.export(index) for part in written]
 
     def load(self, slot: int, exported: tuple[Any, ...]) -> None:
         """Store what `export` copied in another process."""
-        at, numbers, parts = exported
+        index, numbers, parts = exported
         written = [*self._written(slot), *self._ends]
         for part, values in zip(written, parts):  # noqa: B905 (without ends, if there are none)
-            part.load(at, values)
+            part.load(index, values)
         for array, values in zip(self._scalars(slot), numbers):  # noqa: B905 (none of a reset)
-            array[at] = values
+            array[index] = values
 
     def copy_rows(self, source: Buffers, slot: int, rows: Sequence[int], op: Op) -> None:
         """Copy what a command wrote to some rows of other buffers of the same plan."""
-        at = index_of(rows)
+        index = index_of(rows)
         for part, other in zip(self._written(slot), source._written(slot), strict=True):
-            part.copy_rows(other, at)
+            part.copy_rows(other, index)
         if op is Op.RESET:
             return
         for array, values in zip(self._scalars(slot), source._scalars(slot), strict=True):
-            array[at] = values[at]
+            array[index] = values[index]
         if self.finals is not None:
             assert source.finals is not None
-            if (self.terminations[slot, at] | self.truncations[slot, at]).any():
-                self.finals.copy_rows(source.finals, at)
+            if (self.terminations[slot, index] | self.truncations[slot, index]).any():
+                self.finals.copy_rows(source.finals, index)
 
     def _scalars(self, slot: int) -> list[npt.NDArray[Any]]:
         """Return the further results of a step."""

@@ -15,7 +15,7 @@ from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
 from vecspaces.pickling import dumps
 
 #: The advice to use one process per environment; commands name their options instead.
-ONE_WORKER_EACH = "AsyncVectorEnv with num_workers=len(env_fns)"
+WORKER_PER_ENV = "AsyncVectorEnv with num_workers=len(env_fns)"
 
 
 def name_envs(env_ids: Sequence[int]) -> str:

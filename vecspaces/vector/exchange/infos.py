@@ -517,8 +517,8 @@ def columns_of(
             elif values.ndim == 1 and (apart or values.dtype.kind in _NUMERIC):
                 form = _PYTHON if values.dtype in _PLAIN else _SCALARS
         else:
-            is_each = isinstance(value, (list, tuple)) and len(value) == num_envs
-            values = _objects([value[row] if is_each else value for row in numbers])
+            is_per_env = isinstance(value, (list, tuple)) and len(value) == num_envs
+            values = _objects([value[row] if is_per_env else value for row in numbers])
         columns[key] = Column(rows, list(values) if apart and form == _ARRAYS else values, form)
     return columns
 

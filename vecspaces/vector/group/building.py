@@ -17,7 +17,7 @@ from vecspaces.interop import (
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference, is_same, is_twin
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure, Message
+from vecspaces.vector.exchange.failures import WORKER_PER_ENV, Failure, Message
 from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.group.attributes import get_attribute
 from vecspaces.vector.vector_env import VectorEnv
@@ -106,7 +106,7 @@ class Builder:
         names = ("observation_space", "action_space")
         itself = env.unwrapped is env  # a wrapper may have other spaces
         observation_mode = getattr(env, "observation_mode", "same")
-        if reaches_each(env) and itself and observation_mode != "same":
+        if reaches_members(env) and itself and observation_mode != "same":
             spaces = [env.get_attr(name) for name in names]
         else:
             spaces = [[getattr(env, f"single_{name}")] * env.num_envs for name in names]
@@ -200,7 +200,7 @@ def holds_envs(env: Any) -> bool:
     return hasattr(env, "call") and hasattr(env, "set_attr")
 
 
-def reaches_each(env: Any) -> bool:
+def reaches_members(env: Any) -> bool:
     """Whether the environments of a vector env can be reached one by one."""
     return holds_envs(env) and not is_foreign_vector_env(env)
 
@@ -303,7 +303,7 @@ def check_distinct(env: Any, number: int, numbers: dict[int, int]) -> None:
             Message(
                 "{:env_fn} and {:env_fn} returned one and the same environment, which cannot be in "
                 "two places: let each make an environment of its own, or use "
-                f"{ONE_WORKER_EACH}, which gives each a copy in a process of its own",
+                f"{WORKER_PER_ENV}, which gives each a copy in a process of its own",
                 other,
                 number,
             )

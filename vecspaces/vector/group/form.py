@@ -27,24 +27,24 @@ _NUMBERS = FLOATS | {int, bool}
 class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error of it)
     """An environment returned a wrong result.
 
-    `kind` is the type of the user's error; `found` is what was returned, or empty; `row` is None
+    `kind` is the type of the user's error; `actual` is what was returned, or empty; `row` is None
     for the environment that ran last.
     """
 
     def __init__(
-        self, kind: type[Exception], found: str, expected: str, row: int | None = None
+        self, kind: type[Exception], actual: str, expected: str, row: int | None = None
     ) -> None:
-        super().__init__(kind, found, expected, row)
-        self.kind, self.found, self.expected, self.row = kind, found, expected, row
+        super().__init__(kind, actual, expected, row)
+        self.kind, self.actual, self.expected, self.row = kind, actual, expected, row
 
     @property
     def text(self) -> str:
         """The part of the message after the name of the environment."""
-        return f" returned {self.found}: {self.expected}" if self.found else f": {self.expected}"
+        return f" returned {self.actual}: {self.expected}" if self.actual else f": {self.expected}"
 
     def in_call(self, where: str) -> InvalidResult:
         """Return the error with the call that returned the result."""
-        return InvalidResult(self.kind, f"{self.found} in {where}", self.expected, self.row)
+        return InvalidResult(self.kind, f"{self.actual} in {where}", self.expected, self.row)
 
     @classmethod
     def outside(cls, name: str, reason: object, row: int | None = None) -> InvalidResult:
@@ -61,7 +61,7 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
     reported: BaseException = error
     if isinstance(error, Mismatch):
         name = error.name or "observation"
-        reason = Mismatch(error.expected, error.found, error.path, name=name)
+        reason = Mismatch(error.expected, error.actual, error.path, name=name)
         result = InvalidResult.outside(name, reason, error.row).in_call(command)
         error = result.with_traceback(error.__traceback__)
     if isinstance(error, InvalidResult):
@@ -71,7 +71,7 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
     return Failure.of(reported, rows, command)
 
 
-def is_own(error: BaseException, others_go_on: bool = True) -> bool:
+def is_from_env(error: BaseException, others_go_on: bool = True) -> bool:
     """Whether an exception counts as an environment's own, as all types in `RAISED` do.
 
     If other rows continue, all types do except interrupts: libraries that wait raise other
@@ -144,8 +144,8 @@ def as_info(info: Any, command: str = "step") -> dict[str, Any]:
     if info.__class__ is dict:
         return info
     if not isinstance(info, dict):
-        found, expected = f"{show_value(info)} as its info", "expected a dict, which may be empty"
+        actual, expected = f"{show_value(info)} as its info", "expected a dict, which may be empty"
         if command == "reset":  # it may have returned an observation of two parts, and no info
             expected += f"; reset must return ({_PARTS[command]})"
-        raise InvalidResult(InvalidInfoError, found, expected)
+        raise InvalidResult(InvalidInfoError, actual, expected)
     return dict(info)

@@ -28,7 +28,7 @@ from vecspaces.vector.group.building import (
     check_distinct,
     close_all,
 )
-from vecspaces.vector.group.form import failed, is_own
+from vecspaces.vector.group.form import failed, is_from_env
 from vecspaces.vector.group.info_writer import InfoWriter
 
 _STEP, _STEP_ROWS = Op.STEP, Op.STEP_ROWS
@@ -192,7 +192,7 @@ class Group(ABC):
         try:
             infos = self.step_rows(slot, rows, note, failures)
         except BaseException as error:
-            if rows is None or not is_own(error):
+            if rows is None or not is_from_env(error):
                 raise
             failures.append((rows, Failure.of(error, rows, "step")))
         finally:  # as in `_leave`, without its call
@@ -263,7 +263,7 @@ class Group(ABC):
             self.replace(place, built)
             self._failed.difference_update(rows)
         except BaseException as error:
-            if not is_own(error):
+            if not is_from_env(error):
                 raise
             return failed(error, rows, "build")
         return None

@@ -11,7 +11,7 @@ import numpy as np
 from vecspaces.checks import RAISED
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure
+from vecspaces.vector.exchange.failures import WORKER_PER_ENV, Failure
 from vecspaces.vector.exchange.messages import Op, Starts, Written
 from vecspaces.vector.group.building import (
     Builder,
@@ -25,7 +25,7 @@ from vecspaces.vector.group.single_envs import SingleEnvs
 from vecspaces.vector.group.vector_member import VectorMember
 
 # Hint for simulators that allow one instance per process.
-_ONE_PER_PROCESS = f"(if this environment allows one instance per process: {ONE_WORKER_EACH})"
+_ADVICE = f"(if this environment allows one instance per process: {WORKER_PER_ENV})"
 
 
 def build_group(
@@ -50,7 +50,7 @@ def build_group(
             try:
                 env = env_fn()
             except RAISED as error:
-                advice = _ONE_PER_PROCESS if built else ""
+                advice = _ADVICE if built else ""
                 raise Failure.of(error, (number,), "build").adding(advice) from None
             result = builder.check(env, number)
             check_distinct(env, number, numbers)

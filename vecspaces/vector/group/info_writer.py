@@ -99,4 +99,4 @@ def _clear(key: InfoKey, rows: Sequence[int]) -> None:
 
 def _named(error: Mismatch, key: InfoKey) -> Mismatch:
     """Name the key whose value does not fit."""
-    return error.called("info").at((key.name,))
+    return error.called("info").placed((key.name,))

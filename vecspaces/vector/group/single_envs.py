@@ -26,7 +26,7 @@ from vecspaces.vector.group.form import (
     InvalidResult,
     as_info,
     failed,
-    is_own,
+    is_from_env,
     unpack_reset,
     wrong_form,
 )
@@ -223,7 +223,7 @@ class SingleEnvs(Group):
                 row = -1  # an error of a writer names its row
                 return self._slots[slot].write(rows, observations, rewards, ended, infos)
             except BaseException as error:
-                if not is_own(error, rows is not None):
+                if not is_from_env(error, rows is not None):
                     raise
                 concerned = (row,) if row >= 0 else rows or self.rows
                 failure = failed(error, concerned, "step")
@@ -244,8 +244,8 @@ class SingleEnvs(Group):
     def reset_lost(self, row: int, command: str) -> tuple[Any, dict[str, Any]]:
         """Begin the episode that follows a lost one; the result may be stored."""
         arguments = reset_arguments(self._seeds[row], self._options.get(row))
-        given = {key: value for key, value in arguments.items() if value is not None}
-        first: tuple[Any, dict[str, Any]] = snapshot(self.reset_env(row, command, given))
+        reset_args = {key: value for key, value in arguments.items() if value is not None}
+        first: tuple[Any, dict[str, Any]] = snapshot(self.reset_env(row, command, reset_args))
         return first
 
     def report_lost(self, row: int, observation: Any, info: dict[str, Any]) -> EnvStep:

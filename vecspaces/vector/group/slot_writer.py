@@ -12,7 +12,7 @@ from vecspaces.vector.group.form import as_reward, reward_writer
 from vecspaces.vector.group.info_writer import InfoWriter
 
 # Up to this number of rows, writing one row after the other is faster.
-_ONE_BY_ONE = 2
+_MOST_SINGLE_WRITES = 2
 
 
 class SlotWriter:
@@ -29,7 +29,7 @@ class SlotWriter:
         self._terminations, self._truncations = views.terminations.data, views.truncations.data
         self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
         self._low, self._nothing = low, bytes(len(rows))
-        self._rows = rows if len(rows) <= _ONE_BY_ONE else None
+        self._rows = rows if len(rows) <= _MOST_SINGLE_WRITES else None
         # Whether flags of earlier steps must be cleared; few steps end an episode.
         self._marked = True
 

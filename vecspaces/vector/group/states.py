@@ -40,7 +40,7 @@ _MAIN = ("__main__", "__mp_main__")
 # What cloudpickle replaces by a copy of another type.
 _COPIED = (io.TextIOWrapper, memoryview)
 _GENERATOR = ("_np_random", "_np_random_seed")
-_ADVICE = "give the environment get_state() and set_state(state), or its class __getstate__()"
+_ADVICE = "give the environment get_state() and set_state(env_state), or its class __getstate__()"
 
 #: The number of a wrapper or environment, the outermost first, and the name of an attribute, or "";
 #: -1 and the name of a class.
@@ -52,18 +52,18 @@ EnvState = tuple[list[str], bytes]
 def save_env(env: Any) -> EnvState:
     """Return the state of an environment and its wrappers."""
     levels = _levels(env)
-    inner, attributes, own_state = levels[-1], list(map(_read, levels[:-1])), None
-    if _has_own_state(inner):
-        own_state = inner.get_state()
+    inner, attributes, state = levels[-1], list(map(_read, levels[:-1])), None
+    if _has_get_state(inner):
+        state = inner.get_state()
         attributes.append({name: vars(inner)[name] for name in _GENERATOR if name in vars(inner)})
     else:
         attributes.append(_read(inner))
     simulators = {place: save() for place, save, _ in _simulators(levels)}
     kept = _kept(levels)
     try:
-        return _kind(levels), _dumps((attributes, own_state, simulators), levels, kept)
+        return _kind(levels), _dumps((attributes, state, simulators), levels, kept)
     except RAISED as error:
-        raise _explain(levels, [*attributes, {"get_state()": own_state}], kept, error) from None
+        raise _explain(levels, [*attributes, {"get_state()": state}], kept, error) from None
 
 
 def prepare_load(env: Any, state: EnvState) -> Callable[[], None]:
@@ -74,13 +74,13 @@ def prepare_load(env: Any, state: EnvState) -> Callable[[], None]:
         kinds = " around ".join(expected), " around ".join(kind)
         text = "expected the state of {}, found that of {}".format(*kinds)
         raise InvalidResult(ValueError, "", text)
-    attributes, own_state, saved = _Unpickler(io.BytesIO(packed), levels).load()
+    attributes, env_state, saved = _Unpickler(io.BytesIO(packed), levels).load()
     loads = [prepare(saved.get(place)) for place, _, prepare in _simulators(levels)]
 
     def load() -> None:
         for level, state in zip(levels, attributes, strict=True):
-            if level is levels[-1] and _has_own_state(level):
-                level.set_state(own_state)
+            if level is levels[-1] and _has_get_state(level):
+                level.set_state(env_state)
                 vars(level).update(state)
             else:
                 _write(level, state)
@@ -115,8 +115,8 @@ def _vars(value: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------------- one wrapper or environment
 
 
-def _has_own_state(env: Any) -> bool:
-    """Whether an environment has `get_state()` and `set_state(state)`, and not namesakes."""
+def _has_get_state(env: Any) -> bool:
+    """Whether an environment has `get_state()` and `set_state(env_state)`, and not namesakes."""
     try:
         getter, setter = map(inspect.signature, (env.get_state, env.set_state))
     except (AttributeError, TypeError, ValueError):
@@ -298,9 +298,9 @@ def _load_mujoco(data: Any, saved: Any) -> Callable[[], None]:
     """Check that a state is of the same model; return the function that sets it."""
     time, arrays = saved
     for name in ("qpos", "qvel"):
-        expected, found = getattr(data, name).shape, arrays[name].shape
-        if expected != found:
-            text = f"expected {name} of shape {expected} of a MuJoCo model, found {found}"
+        expected, actual = getattr(data, name).shape, arrays[name].shape
+        if expected != actual:
+            text = f"expected {name} of shape {expected} of a MuJoCo model, found {actual}"
             raise InvalidResult(ValueError, "", text)
 
     def load() -> None:

@@ -77,8 +77,8 @@ def check_info(info: Any) -> None:
     items: dict[Any, Any] = as_info(info)
     for key, value in items.items():
         if not isinstance(key, str):
-            found = f"an info with the key {show_value(key)}"
-            raise InvalidResult(InvalidInfoError, found, "expected a str")
+            actual = f"an info with the key {show_value(key)}"
+            raise InvalidResult(InvalidInfoError, actual, "expected a str")
         if isinstance(value, dict):
             check_info(value)
 

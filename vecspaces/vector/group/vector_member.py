@@ -20,7 +20,7 @@ from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot
 from vecspaces.vector.exchange.messages import RowState, Starts
 from vecspaces.vector.group.attributes import Call, get_attribute
-from vecspaces.vector.group.building import Built, holds_envs, reaches_each
+from vecspaces.vector.group.building import Built, holds_envs, reaches_members
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
 from vecspaces.vector.group.group import Failures, Group, Note, reset_arguments
 
@@ -35,7 +35,7 @@ class VectorMember(Group):
         return self.built[0].env
 
     @property
-    def _at(self) -> slice:
+    def _slice(self) -> slice:
         return slice(self.rows.start, self.rows.stop)
 
     def begin_anew(self, starts: Starts) -> None:
@@ -93,12 +93,12 @@ class VectorMember(Group):
         # Vector envs of vecspaces support the mask, and wrappers of them may change the other rows.
         # Values without a fixed size may be with the caller, so they are not compared.
         before = None
-        if not (reaches_each(self._env) or buffers.plan.observations.has_variable):
-            before = buffers.observations[self._slot].read(copy=True, at=others)
+        if not (reaches_members(self._env) or buffers.plan.observations.has_variable):
+            before = buffers.observations[self._slot].read(copy=True, index=others)
         options["reset_mask"] = np.isin(self.rows, rows)
         observations, columns = self._reset("reset", seed, options)
         self._write(slot, observations)
-        if before is not None and not _same(before, buffers.observations[slot].read(at=others)):
+        if before is not None and not _same(before, buffers.observations[slot].read(index=others)):
             raise ValueError(
                 f"{self._env!r} does not know options['reset_mask']: it reset all of its "
                 "environments; reset them together"
@@ -160,14 +160,14 @@ class VectorMember(Group):
 
     def _ended(self, slot: int) -> list[int]:
         """Return the rows whose episodes a step ended."""
-        buffers, at = self._buffers, self._at
-        ended = np.flatnonzero(buffers.terminations[slot, at] | buffers.truncations[slot, at])
+        buffers, span = self._buffers, self._slice
+        ended = np.flatnonzero(buffers.terminations[slot, span] | buffers.truncations[slot, span])
         rows: list[int] = (ended + self.rows.start).tolist()
         return rows
 
     def _step(self, slot: int) -> Columns:
         """Step the vector env, and write what it returns."""
-        actions = self._buffers.actions.read(copy=True, at=self._at)
+        actions = self._buffers.actions.read(copy=True, index=self._slice)
         if self.built[0].translate is not None:
             actions = self.built[0].translate(actions)
         result = self._run("step", self._env.step, actions)
@@ -208,16 +208,16 @@ class VectorMember(Group):
         """Write the observations of all rows."""
         buffers = self._buffers
         try:
-            buffers.observations[slot].write_batch(observations, at=self._at)
+            buffers.observations[slot].write_batch(observations, index=self._slice)
         except Mismatch as error:
-            raise error.at((), self.rows.start + (error.row or 0)) from None
+            raise error.placed((), self.rows.start + (error.row or 0)) from None
         self._slot = slot
 
     def _write_scalars(self, slot: int, rewards: Any, terminations: Any, truncations: Any) -> None:
-        buffers, at = self._buffers, self._at
-        buffers.rewards[slot, at] = rewards
-        buffers.terminations[slot, at] = terminations
-        buffers.truncations[slot, at] = truncations
+        buffers, span = self._buffers, self._slice
+        buffers.rewards[slot, span] = rewards
+        buffers.terminations[slot, span] = terminations
+        buffers.truncations[slot, span] = truncations
 
     def _write_finals(self, slot: int, observations: Any) -> None:
         """Write the last observations of the episodes that ended in this step (SAME_STEP)."""
@@ -256,21 +256,21 @@ class VectorMember(Group):
 
     def _call(self, call: Call, rows: Sequence[int]) -> list[Any]:
         name, args, kwargs = call
-        env, at = self._env, [row - self.rows.start for row in rows]
+        env, numbers = self._env, [row - self.rows.start for row in rows]
         if name is get_attribute and holds_envs(env) and is_foreign_vector_env(env):
             name, args = args[0], ()  # it takes names alone
         if name == "render":
             frames = env.render()
-            return [None if frames is None else frames[number] for number in at]
+            return [None if frames is None else frames[number] for number in numbers]
         if not holds_envs(env) or (callable(name) and is_foreign_vector_env(env)):
             attribute = partial(name, env) if callable(name) else getattr(env, name)
             result = attribute(*args, **kwargs) if callable(attribute) else attribute
             return [result] * len(rows)
-        if reaches_each(env):
-            return list(env.call(name, *args, env_ids=at, **kwargs))
+        if reaches_members(env):
+            return list(env.call(name, *args, env_ids=numbers, **kwargs))
         self._check_all(rows, f"call({name!r})")
         results = env.call(name, *args, **kwargs)
-        return [results[number] for number in at]
+        return [results[number] for number in numbers]
 
     def set_rows(self, name: str, values: Mapping[int, Any]) -> None:
         """Set an attribute of some environments, or of a vector env without separate ones."""
@@ -283,7 +283,7 @@ class VectorMember(Group):
 
     def _set_attr(self, name: str, values: Mapping[int, Any]) -> None:
         env, rows, chosen = self._env, list(values), list(values.values())
-        if reaches_each(env):
+        if reaches_members(env):
             env.set_attr(name, chosen, env_ids=[row - self.rows.start for row in rows])
             return
         self._check_all(rows, f"set_attr({name!r})")
@@ -345,7 +345,7 @@ class VectorMember(Group):
 
         `keep`: whether autoresets get them too.
         """
-        if keep and reaches_each(self._env) and any(mapping is not None for mapping in options):
+        if keep and reaches_members(self._env) and any(mapping is not None for mapping in options):
             return self._by_env(options)
         if not all(_same(mapping, options[0]) for mapping in options):
             raise ValueError(
@@ -355,25 +355,27 @@ class VectorMember(Group):
         return None if options[0] is None else dict(options[0])
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(value: Any, other: Any) -> bool:
     """Whether two values are equal, arrays bit for bit.
 
     A value that is sent to workers becomes several objects; a number may become several objects
     even within one message.
     """
-    if one is other:
+    if value is other:
         return True
-    if type(one) is not type(other):
+    if type(value) is not type(other):
         return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, (tuple, list)):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, np.ndarray):
-        return bool(one.dtype == other.dtype and one.shape == other.shape) and (
-            one.tobytes() == other.tobytes()
+    if isinstance(value, dict):
+        return value.keys() == other.keys() and all(_same(value[key], other[key]) for key in value)
+    if isinstance(value, (tuple, list)):
+        return len(value) == len(other) and all(map(_same, value, other))
+    if isinstance(value, np.ndarray):
+        return bool(value.dtype == other.dtype and value.shape == other.shape) and (
+            value.tobytes() == other.tobytes()
         )
     try:
-        return bool(one == other or (one != one and other != other))  # the last test is for NaN
+        return bool(
+            value == other or (value != value and other != other)
+        )  # the last test is for NaN
     except Exception:
         return False

@@ -104,20 +104,20 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
 
 
 def _concatenate_members(node: Record, items: list[Any], out: Any, path: Path) -> Any:
-    found = columns.split_record(node, items)
-    if found is None:
+    parts = columns.split_record(node, items)
+    if parts is None:
         try:
             rows = [node.split(path, item, row) for row, item in enumerate(items)]
         except Mismatch as error:
             raise error.called("items") from None
-        found = [list(column) for column in zip(*rows, strict=True)]
+        parts = [list(column) for column in zip(*rows, strict=True)]
     try:
         outs = (None,) * len(node.keys) if out is None else node.split(path, out)
     except Mismatch as error:
         raise error.called("out") from None
     members = [
         _concatenate(child, column, old, (*path, key))
-        for child, column, old, key in zip(node.children, found, outs, node.keys, strict=True)
+        for child, column, old, key in zip(node.children, parts, outs, node.keys, strict=True)
     ]
     if out is not None and all(map(is_, members, outs)):
         return out
@@ -127,9 +127,9 @@ def _concatenate_members(node: Record, items: list[Any], out: Any, path: Path) -
     return node.build(members)
 
 
-def _wrong_number(expected: int, found: int, path: Path) -> None:
+def _wrong_number(expected: int, actual: int, path: Path) -> None:
     raise ValueError(
-        f"items: expected {expected} items, the rows of out{show_path(path)}, found {found}"
+        f"items: expected {expected} items, the rows of out{show_path(path)}, found {actual}"
     )
 
 
@@ -174,13 +174,13 @@ def _rows(space: Space[Any], node: Node, items: Any, path: Path) -> Iterator[Any
         columns = node.split(path, items)
     except Mismatch as error:
         raise error.called("items") from None
-    found = [
+    iterators = [
         _rows(member, child, column, (*path, key))
         for member, child, column, key in zip(
             members, node.children, columns, node.keys, strict=True
         )
     ]
-    return None if all(rows is None for rows in found) else _zip_members(node, found, path)
+    return None if all(rows is None for rows in iterators) else _zip_members(node, iterators, path)
 
 
 def _iter(items: Any, path: Path) -> Iterator[Any]:
@@ -191,11 +191,11 @@ def _iter(items: Any, path: Path) -> Iterator[Any]:
         raise TypeError(f"{name}: expected a batch of values, found {show_value(items)}") from error
 
 
-def _zip_members(node: Record, found: list[Iterator[Any] | None], path: Path) -> Iterator[Any]:
+def _zip_members(node: Record, iterators: list[Iterator[Any] | None], path: Path) -> Iterator[Any]:
     # A member without data has no rows: each value gets the only value that it can have.
     row = [empty_batch(child, 0, np.zeros) for child in node.children]
-    places = [place for place, rows in enumerate(found) if rows is not None]
-    members = [rows for rows in found if rows is not None]
+    places = [place for place, rows in enumerate(iterators) if rows is not None]
+    members = [rows for rows in iterators if rows is not None]
     try:
         for values in zip(*members, strict=True):
             for place, value in zip(places, values, strict=True):

@@ -123,7 +123,7 @@ def read_from_shared_memory(space: Space[Any], shared_memory: SharedMemory, n: i
     return shared_memory.rows.read()
 
 
-def _no_memory(found: Any) -> TypeError:
+def _no_memory(value: Any) -> TypeError:
     return TypeError(
-        f"shared_memory: expected what create_shared_memory returned, found {show_value(found)}"
+        f"shared_memory: expected what create_shared_memory returned, found {show_value(value)}"
     )

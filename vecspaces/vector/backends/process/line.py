@@ -72,10 +72,10 @@ class Line:
     def close(self) -> None:
         """Close it; the other end then reads the end of the stream."""
         self.read, self.write = _read_nothing, _refuse
-        own = self.fd, self.out_fd
+        fds = self.fd, self.out_fd
         self.fd = self.out_fd = -1
         if self._sock is None:
-            descriptors.close(*own)
+            descriptors.close(*fds)
         else:
             self._sock.close()
 

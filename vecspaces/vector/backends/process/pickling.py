@@ -35,5 +35,5 @@ class Pickling:
         """Whether a function or class of `__main__` is the one that forked workers have."""
         name = value.__qualname__.partition(".")[0]
         known = self._inherited.get(name)
-        found = vars(sys.modules["__main__"]).get(name)
-        return known is not None and known() is found and is_in_main(value)
+        current = vars(sys.modules["__main__"]).get(name)
+        return known is not None and known() is current and is_in_main(value)

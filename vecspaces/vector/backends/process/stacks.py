@@ -34,9 +34,9 @@ _LOOK_SECONDS = 0.5e-3
 # At the start of the file: the thread that runs environments, the factory that it calls (-1 for
 # none), the number of answers. The last answer follows, then what faulthandler wrote in a crash.
 _HEAD = struct.Struct("<Qqq")
-_BUILDING_AT, _ANSWERS_AT = 8, 16
+_BUILDING_START, _ANSWERS_START = 8, 16
 _LONGEST, _MOST_FRAMES = 1 << 20, 10_000
-_CRASH_AT = _HEAD.size + _LONGEST
+_CRASH_START = _HEAD.size + _LONGEST
 
 # The signals of a crash, which faulthandler catches.
 _CRASHES = {
@@ -105,7 +105,7 @@ class StackFile:
             return
         self._thread = threading.get_ident()
         os.pwrite(self._file, _HEAD.pack(self._thread, -1, 0), 0)
-        os.lseek(self._file, _CRASH_AT, os.SEEK_SET)
+        os.lseek(self._file, _CRASH_START, os.SEEK_SET)
         faulthandler.enable(self._file)
         # A process that an environment forks has no stacks here.
         system.run_in_forks(faulthandler.disable)
@@ -116,15 +116,15 @@ class StackFile:
             os.read(self.bell, _LONGEST)
         # The caller reads the lines of code: this thread only gets a core for a moment.
         stack = traceback.walk_stack(sys._current_frames()[self._thread])
-        frames = [(at.f_code.co_filename, line, at.f_code.co_name) for at, line in stack]
+        frames = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in stack]
         self._answers += 1
         os.pwrite(self._file, pickle.dumps(frames[:_MOST_FRAMES]), _HEAD.size)
-        os.pwrite(self._file, self._answers.to_bytes(8, "little"), _ANSWERS_AT)
+        os.pwrite(self._file, self._answers.to_bytes(8, "little"), _ANSWERS_START)
 
     def note_building(self, number: int) -> None:
         """Note the factory that is called; -1 for none."""
         if self._file >= 0:
-            os.pwrite(self._file, number.to_bytes(8, "little", signed=True), _BUILDING_AT)
+            os.pwrite(self._file, number.to_bytes(8, "little", signed=True), _BUILDING_START)
 
     # ------------------------------------------------------------------ the caller's side
 
@@ -161,7 +161,7 @@ class StackFile:
         """Return the stack of a worker that crashed; None for other exits."""
         if exitcode is None or -exitcode not in _CRASHES or self._file < 0:
             return None
-        text = os.pread(self._file, _LONGEST, _CRASH_AT).decode("ascii", "replace")
+        text = os.pread(self._file, _LONGEST, _CRASH_START).decode("ascii", "replace")
         main = self._read_head()[0]
         crashed = next((int(ident, 16) for now, ident, _ in _THREAD.findall(text) if now), main)
         return environment_stack(text, crashed) or environment_stack(text, main)
@@ -174,8 +174,8 @@ def environment_stack(text: str, thread: int) -> str | None:
         >>> print(environment_stack('Thread 0x1 (...):\n  File "e", line 3 in f', 1))
           File "e", line 3, in f
     """
-    found = [lines for _, ident, lines in _THREAD.findall(text) if int(ident, 16) == thread]
-    frames = _FRAME.findall(found[-1]) if found else []
+    stacks = [lines for _, ident, lines in _THREAD.findall(text) if int(ident, 16) == thread]
+    frames = _FRAME.findall(stacks[-1]) if stacks else []
     return _format([(_unescape(path), int(line), _unescape(name)) for path, line, name in frames])
 
 
@@ -201,4 +201,4 @@ def format_environment(frames: Iterable[traceback.FrameSummary]) -> str | None:
 
 def _unescape(text: str) -> str:
     """Decode characters beyond ASCII, which `faulthandler` escapes, unlike backslashes."""
-    return _ESCAPED.sub(lambda found: chr(int(found[0][2:], 16)), text)
+    return _ESCAPED.sub(lambda match: chr(int(match[0][2:], 16)), text)

@@ -73,15 +73,15 @@ class Tree(NamedTuple):
 def fell(trees: Collection[Tree]) -> None:
     """End the processes of some trees, other than this one: by SIGTERM, then by SIGKILL."""
     grace, told = Deadline(_GRACE_SECONDS), set[int]()
-    while (found := _find(trees)) and not grace.passed:
-        _send(found - told, signal.SIGTERM)
-        told |= found
+    while (running := _find(trees)) and not grace.passed:
+        _send(running - told, signal.SIGTERM)
+        told |= running
         time.sleep(_LOOK_SECONDS)
     limit = Deadline(_KILL_SECONDS)
-    while found and not limit.passed:
-        _send(found, signal.SIGKILL)
+    while running and not limit.passed:
+        _send(running, signal.SIGKILL)
         time.sleep(_LOOK_SECONDS)
-        found = _find(trees)
+        running = _find(trees)
 
 
 def _send(targets: Collection[int], number: int) -> set[int]:
@@ -101,7 +101,7 @@ def _find(trees: Collection[Tree]) -> set[int]:
     groups = {(tree.leader, tree.session) for tree in trees}
     tokens = [tree.token.encode() for tree in trees]
     since = min((tree.since for tree in trees), default=0)
-    found = set[int]()
+    members = set[int]()
     for name in os.listdir("/proc") if trees else ():
         with suppress(ValueError, OSError):  # no process, or it ended, or is another user's
             pid, stat = int(name), _read(f"/proc/{name}/stat")
@@ -112,8 +112,8 @@ def _find(trees: Collection[Tree]) -> set[int]:
             # whose number was reused after the last one had ended.
             is_member = (int(fields[2]), int(fields[3])) in groups
             if is_member or any(map(_read(f"/proc/{name}/environ").__contains__, tokens)):
-                found.add(pid)
-    return found
+                members.add(pid)
+    return members
 
 
 def _read(path: str) -> bytes:

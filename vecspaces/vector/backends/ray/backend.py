@@ -104,7 +104,7 @@ class RayBackend(RemoteBackend):
         assert self._reservation is not None
         self._startup_errors[worker] = error
         self._pause_until = time.monotonic() + _PAUSE_SECONDS
-        requests = [one for one in self._requests.values() if one.worker == worker]
+        requests = [request for request in self._requests.values() if request.worker == worker]
         self._forget(worker)
         self._building.add(worker)
         self.actors[worker] = self._reservation.start(GroupActor, worker)
@@ -133,7 +133,11 @@ class RayBackend(RemoteBackend):
             ),
             ids,
         )
-        errors = [self._startup_errors[one] for one in late if one in self._startup_errors]
+        errors = [
+            self._startup_errors[late_worker]
+            for late_worker in late
+            if late_worker in self._startup_errors
+        ]
         error.__cause__ = next(iter(errors), None)
         return error
 
@@ -171,7 +175,9 @@ class RayBackend(RemoteBackend):
         """Drop the requests of an actor."""
         self._building.discard(worker)
         requests = self._requests.items()
-        self._requests = {answer: one for answer, one in requests if one.worker != worker}
+        self._requests = {
+            answer: request for answer, request in requests if request.worker != worker
+        }
 
     def wait(self, timeout: float | None) -> list[Any]:
         """Wait for replies and deaths; return what to `read`."""
@@ -275,7 +281,7 @@ class RayBackend(RemoteBackend):
             unanswered.update(self.actors.keys() & set(workers) - building)
         for worker in unanswered:
             self._request(_Request(worker, Op.CLOSE, "close"))
-        asked = [answer for answer, one in self._requests.items() if one.op is Op.CLOSE]
+        asked = [answer for answer, request in self._requests.items() if request.op is Op.CLOSE]
         while asked and not deadline.passed:
             ready, asked = self._ray.wait(asked, num_returns=1, timeout=deadline.left)
             for worker, op, _, payload in self.read(ready):

@@ -71,9 +71,9 @@ class Connection:
             self.ray.shutdown()
 
 
-def choose_resources(given: Mapping[str, Any] | None) -> dict[str, float]:
+def choose_resources(resources: Mapping[str, Any] | None) -> dict[str, float]:
     """Return the resources of one actor by name, checked, without those that are 0."""
-    wanted = {"num_cpus": 1, **(given or {})}
+    wanted = {"num_cpus": 1, **(resources or {})}
     for name, amount in wanted.items():
         if not isinstance(amount, (int, float)) or isinstance(amount, bool) or amount < 0:
             raise ValueError(
