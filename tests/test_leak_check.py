@@ -6,9 +6,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from multiprocessing import shared_memory
 from pathlib import Path
 
@@ -18,14 +16,6 @@ from tests.leaks import made_here, possessions
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 needs_names = pytest.mark.skipif(not Path("/dev/shm").exists(), reason="needs /dev/shm")
-
-
-@pytest.fixture(params=["program", "psm_", "sem.mp-"])
-def name(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A name in /dev/shm that a test may use, as any program or multiprocessing gives it."""
-    path = Path(f"/dev/shm/{request.param}{os.getpid()}")
-    yield path.name
-    path.unlink(missing_ok=True)
 
 
 def new(before: set[str]) -> str:
@@ -74,27 +64,3 @@ def test_shared_memory_is_seen_even_if_nobody_holds_its_name() -> None:
     semaphore = multiprocessing.get_context("spawn").Semaphore()
     assert [left for left in made_here(possessions() - before) if left.startswith("/dev/shm/sem.")]
     del semaphore
-
-
-MAPPING = """
-import mmap, sys
-with open(sys.argv[1], "wb+") as file:
-    file.truncate(64)
-    block = mmap.mmap(file.fileno(), 64)
-print(1, flush=True)
-input()
-"""
-
-
-@needs_names
-def test_a_file_is_counted_only_while_a_child_has_it_mapped(name: str) -> None:
-    path, before = f"/dev/shm/{name}", possessions()
-    command = [sys.executable, "-S", "-c", MAPPING, path]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        seen = made_here(possessions() - before)
-        child.communicate(b"\n")
-    assert path in seen
-    assert path in possessions() - before  # as a file of another program
-    assert made_here(possessions() - before) == set()

@@ -126,16 +126,10 @@ class WorkersContract(Part):
         deed: str,
         where: str = "step",
         mode: AutoresetMode = AutoresetMode.NEXT_STEP,
-        members: bool = False,
         **arguments: Any,
     ) -> Iterator[tuple[Any, Any, Any]]:
         """Give a vector env two steps into an episode, its healthy twin, and what both observe."""
         env_fns: list[Any] = [*factories(4, folder, deed, where, episode=LONG)]
-        if members:
-            env_fns = [
-                partial(SyncVectorEnv, pair, autoreset_mode=mode)
-                for pair in (env_fns[:2], env_fns[2:])
-            ]
         arguments = {"autoreset_mode": mode, **self.restarts(deed), **arguments}
         healthy_fns = [Factory(row, episode=LONG) for row in range(4)]
         with (
@@ -221,19 +215,6 @@ class WorkersContract(Part):
             assert_identical(take(result[0], LOST), stack(expected))
             assert result[1][LOST].tolist() == [2.0, 1.0]
             assert sorted(built(tmp_path)) == [0, 1, 2, 2, 3, 3]
-
-    @pytest.mark.parametrize("mode", MODES)
-    def test_the_rows_of_a_vector_env_are_truncated_together(
-        self, mode: AutoresetMode, tmp_path: Path
-    ) -> None:
-        with self.started(tmp_path, "SIGKILL", mode=mode, members=True) as (envs, healthy, known):
-            arm(tmp_path)
-            result = envs.step(ACTIONS)
-            assert_others_unchanged(result, healthy.step(ACTIONS))
-            assert_lost(result)
-            assert_shows_last_known(result, known, mode)
-            if mode is SAME_STEP:
-                assert result[0]["place"][:, 2].tolist() == [3, 3, 0, 0]
 
     @pytest.mark.parametrize("deed", LOSSES)
     def test_a_loss_in_a_full_reset_repeats_it(self, deed: str, tmp_path: Path) -> None:

@@ -69,7 +69,6 @@ class TestFaultsOfThreads(Threads, Hurried):
     """What hangs returns at the end of the test, in a thread that was abandoned."""
 
     test_what_cannot_travel_is_reported_as_text: Any = None
-    test_the_rows_of_a_vector_env_are_truncated_together: Any = None
 
     def make(self, env_fns: Any, on_worker_death: str = "raise", **arguments: Any) -> Any:
         return super().make(env_fns, **arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import gymnasium
@@ -32,26 +31,6 @@ PAIRS = [
     (SyncVectorEnv, gymnasium.vector.SyncVectorEnv),
     (AsyncVectorEnv, gymnasium.vector.AsyncVectorEnv),
 ]
-
-
-@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
-def test_arguments_come_in_gymnasiums_order_with_its_defaults(ours: type, theirs: type) -> None:
-    for name in ("__init__", "reset", "step", "step_async", "step_wait", "reset_async", "call"):
-        if not hasattr(theirs, name):
-            continue
-        found = list(inspect.signature(getattr(ours, name)).parameters.values())
-        named = {parameter.name: parameter for parameter in found}
-        expected = list(inspect.signature(getattr(theirs, name)).parameters.values())
-        for place, parameter in enumerate(expected):
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                continue
-            assert parameter.name in named, f"{name}: {parameter.name}"
-            if parameter.kind is not parameter.KEYWORD_ONLY:
-                assert found[place].name == parameter.name, name
-            default = named[parameter.name].default
-            assert getattr(default, "value", default) == getattr(
-                parameter.default, "value", parameter.default
-            ), f"{name}({parameter.name})"
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS)

@@ -45,31 +45,6 @@ def test_the_first_difference_is_named(mode: str, other: Any, action: int, expec
         opening([(camera(), Discrete(2)), (other, Discrete(action))], observation_mode=mode)
 
 
-class Attached(Space[int]):
-    """A space of a third party, with an attribute that is hard to compare."""
-
-    def __init__(self, attribute: Any) -> None:
-        super().__init__()
-        self.attribute = self if attribute is None else attribute
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Attached)
-
-
-class Unhashable:
-    def __hash__(self) -> int:
-        raise RuntimeError("no hash")
-
-
-@pytest.mark.parametrize("attribute", [None, Unhashable()])
-def test_spaces_that_are_hard_to_compare_are_compared(attribute: Any) -> None:
-    """One that leads back to itself, as through an attribute that is its environment."""
-    one, other = Attached(attribute), Attached(attribute)
-    opening([(one, Discrete(2)), (other, Discrete(2))])
-    with pytest.raises(RuntimeError, match="environment 1 has observation space Discrete"):
-        opening([(one, Discrete(2)), (Discrete(3), Discrete(2))])
-
-
 def bounded(library: Any, number: int) -> Robot:
     return Robot(library.Box(-1.0 - number, 1.0, (3,)), library.Discrete(2))
 

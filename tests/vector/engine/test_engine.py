@@ -101,30 +101,6 @@ def test_results_that_were_not_received_end_with_a_restart_or_reset(make: Any, e
 
 
 @pytest.mark.parametrize("make", BACKENDS)
-@pytest.mark.parametrize("first", ["observation", "step", "call"])
-def test_a_result_of_a_stream_must_be_received_before_the_next_command(
-    make: Any, first: str
-) -> None:
-    with make(ledgers(2)) as envs:
-        envs.reset(seed=0)
-        envs.recv(2 if first == "step" else 1)
-        if first == "step":
-            envs.send([1, 1])
-        else:
-            envs.send_call([0, 1], "multiply", 2)
-        envs.recv(1)
-        for send in (
-            partial(envs.send, [1], [1]),
-            partial(envs.send_call, [1], "multiply", 2),
-            partial(envs.send_reset, [1]),
-            partial(envs.step, [1, 1]),
-        ):
-            with pytest.raises(AlreadyPendingCallError):
-                send()
-        assert envs.recv(1).env_ids.tolist() in ([1], [])
-
-
-@pytest.mark.parametrize("make", BACKENDS)
 def test_an_exception_of_a_call_in_a_stream_concerns_its_row_alone(make: Any) -> None:
     with make(ledgers(3)) as envs:
         envs.reset(seed=0)
@@ -214,17 +190,6 @@ def test_a_restart_that_was_interrupted_while_workers_close_starts_them_in_the_n
         envs.send([2], [1])
         assert envs.recv(1).observations[:, 3].tolist() == [2]
         assert envs.reset(seed=0)[0][:, 1].tolist() == [1, 2]
-
-
-def test_an_interrupted_call_in_the_callers_process_breaks_no_later_one() -> None:
-    with SyncVectorEnv(ledgers(2)) as envs:
-        envs.reset(seed=0)
-        envs.recv()
-        with pytest.raises(KeyboardInterrupt):
-            envs.call(interrupt)
-        with pytest.raises(KeyError):
-            envs.call("fail", (1,))
-        assert envs.step([1, 2])[0][:, 3].tolist() == [1, 2]
 
 
 def test_close_in_another_thread_ends_restarts() -> None:

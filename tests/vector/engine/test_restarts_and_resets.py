@@ -13,28 +13,6 @@ from vecspaces.errors import ResetNeededError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 
-def test_a_reset_that_was_interrupted_still_builds_the_failed_environment_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with SyncVectorEnv([partial(Failing, number) for number in range(3)]) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(FloatingPointError):
-            envs.step([1, 4, 1])
-        failed, sound = envs.envs[1], envs.envs[2]
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(type(envs._backend.group), "reset_rows", lambda *_: raise_interrupt())
-            envs.reset()
-        with pytest.raises(ResetNeededError):
-            envs.step([1, 1, 1])
-        envs.reset(seed=0)
-        assert envs.envs[1] is not failed and envs.envs[2] is sound
-        assert envs.step([1, 1, 1])[1].shape == (3,)
-
-
-def raise_interrupt() -> None:
-    raise KeyboardInterrupt
-
-
 def test_a_step_that_was_interrupted_builds_its_own_environment_again() -> None:
     class Interrupted(Failing):
         armed = True

@@ -12,25 +12,6 @@ import pytest
 from tests.envs import ledgers
 from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
 from vecspaces.vector import AsyncVectorEnv
-from vecspaces.vector.exchange.deadline import Deadline
-
-LONG = [1e6, 2_147_484, 1e9, 1e300, math.inf, np.float32(1e30)]
-
-
-@pytest.mark.parametrize("seconds", [*LONG, None])
-def test_a_far_deadline_has_time_left_that_a_system_call_takes(seconds: float | None) -> None:
-    deadline = Deadline(seconds)
-    assert not deadline.passed
-    assert deadline.left is None or 0 < deadline.left * 1000 < 2**31
-
-
-def test_a_deadline_passes() -> None:
-    assert 0 < Deadline(60).left <= 60  # type: ignore[operator]  # not None
-    deadline = Deadline(0.005)
-    time.sleep(0.006)
-    assert deadline.passed
-    assert deadline.left == 0.0
-    assert Deadline(0) < Deadline(1) < Deadline(None)
 
 
 def test_every_wait_takes_any_number_of_seconds_and_none() -> None:
@@ -71,25 +52,3 @@ def test_a_wait_refuses_what_is_no_time_and_goes_on() -> None:
             with pytest.raises(AlreadyPendingCallError):  # after an interrupt, a reset is taken
                 envs.reset()
         assert envs.step_wait(timeout=10**400)[0][:, 3].tolist() == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "values"),
-    [
-        ("max_restarts", TypeError, [1.5, "3"]),
-        ("max_restarts", ValueError, [-1]),
-        ("restart_window", TypeError, ["3", None, True, [1]]),
-        ("restart_window", ValueError, [math.nan]),
-        ("start_timeout", TypeError, ["3", None, True, [1]]),
-        ("start_timeout", ValueError, [math.nan, 0]),
-        ("step_timeout", TypeError, ["1", True]),
-        ("step_timeout", ValueError, [math.nan, 0]),
-    ],
-)
-def test_arguments_that_mean_nothing_are_refused(
-    name: str, error: type[Exception], values: list[Any]
-) -> None:
-    for value in values:
-        found = f"{name} must be more than 0" if value == 0 else name
-        with pytest.raises(error, match=found):
-            AsyncVectorEnv(ledgers(1), on_worker_death="restart", **{name: value})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -13,7 +12,6 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from tests.crosses import FASTEST
 from tests.envs import Ledger, ledgers
 from vecspaces.errors import (
     InvalidInfoError,
@@ -137,52 +135,6 @@ def test_an_environment_may_raise_any_error_of_its_own(kind: str) -> None:
                 envs.step([0, 0, 0])
 
 
-class Strange:
-    """Converts to nothing: each attempt raises an error that is no TypeError."""
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise LookupError("no array")
-
-    def __float__(self) -> float:
-        raise LookupError("no number")
-
-    def __bool__(self) -> bool:
-        raise LookupError("neither true nor false")
-
-    def __repr__(self) -> str:
-        raise LookupError("no words")
-
-
-class Returns(Ledger):
-    """Returns a strange object in one place of the result of `step`."""
-
-    place = 0
-
-    def step(self, action: Any) -> Any:
-        result = list(super().step(action))
-        result[self.place] = Strange()
-        return result
-
-
-def test_what_cannot_even_be_looked_at_names_its_environment() -> None:
-    kinds = [
-        InvalidObservationError,
-        InvalidRewardError,
-        LookupError,
-        LookupError,
-        InvalidInfoError,
-    ]
-    with SyncVectorEnv([*ledgers(1), Returns, *ledgers(1)]) as envs:
-        for place, kind in enumerate(kinds):
-            envs.reset(seed=0)
-            envs.set_attr("place", place, env_ids=[1])
-            with pytest.raises(kind) as caught:
-                envs.step([0, 0, 0])
-            assert "environment 1" in f"{caught.value} {caught.value.__cause__}"
-            with pytest.raises(ResetNeededError):
-                envs.step([0, 0, 0])
-
-
 class Quitting(Ledger):
     """Ends its process by `SystemExit` at the action 4."""
 
@@ -225,26 +177,6 @@ class OddError(Exception):
         if isinstance(self.how, BaseException):
             raise self.how
         return self.how
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        (str, ("text",)),
-        (KeyboardInterrupt, ()),
-        (OddError, ()),
-        (sys.exit, (3,)),
-        SystemExit(3),
-        KeyboardInterrupt(),
-    ],
-    ids=repr,
-)
-def test_an_exception_that_cannot_travel_arrives_as_its_traceback(how: Any) -> None:
-    failure = Failure.of(OddError(how), [3], "step", 1)
-    with pytest.raises(WorkerError, match=r"environment 3 \(worker 1\) failed in step:") as caught:
-        pickle.loads(pickle.dumps(failure)).throw()
-    assert "OddError: odd" in str(caught.value)
-    assert "(the exception " in str(caught.value)
 
 
 class OddMeta(type):
@@ -302,23 +234,3 @@ def test_an_exception_with_odd_attributes_names_its_environment(kind: str) -> No
             where = error if type(error) is WorkerError else BaseException.__cause__.__get__(error)
             assert "environment 1" in str(where)
             assert 'raise ODD[self.odd]()("odd")' in str(where)
-
-
-class Leaving(Ledger):
-    """Raises what is no Exception when it is closed."""
-
-    def close(self) -> None:
-        raise GeneratorExit("leaving")
-
-
-def test_what_is_no_exception_in_close_is_a_worker_error() -> None:
-    envs = AsyncVectorEnv([Ledger, Leaving], num_workers=2, context=FASTEST)
-    with pytest.raises(WorkerError, match=r"environment 1 (.|\n)*GeneratorExit: leaving"):
-        envs.close()
-
-
-@pytest.mark.parametrize(("busy", "running"), [(-1, None), (4, None), (1, 1)])
-def test_a_death_names_the_environment_that_ran_if_it_is_one_of_the_worker(
-    busy: int, running: int | None
-) -> None:
-    assert died(0, [0, 1], "step", Death(-9), busy, "reset").running == running

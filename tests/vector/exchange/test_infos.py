@@ -13,9 +13,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from tests.compare import assert_identical
 from tests.contract import assert_same_infos
@@ -31,45 +28,7 @@ from vecspaces.vector.exchange.infos import (
     split,
 )
 
-# For each key one kind of value, as in most programs: there Gymnasium and we agree on dtypes.
-SAME_KIND: dict[str, st.SearchStrategy[Any]] = {
-    "int": st.integers(-(2**62), 2**62),
-    "float": st.floats(allow_nan=False),
-    "bool": st.booleans(),
-    "float32": st.floats(width=32, allow_nan=False).map(np.float32),
-    "uint8": st.integers(0, 255).map(np.uint8),
-    "bool_": st.booleans().map(np.bool_),
-    "text": st.text(max_size=3),
-    "none": st.none(),
-    "list": st.lists(st.integers(), max_size=2),
-    "array": hnp.arrays(np.float32, (2, 1), elements=st.floats(0, 1, width=32)),
-    "final_obs": st.integers(),
-}
-nested = st.fixed_dictionaries({}, optional=SAME_KIND)
-tame = st.fixed_dictionaries(
-    {},
-    optional={
-        **SAME_KIND,
-        "nested": st.fixed_dictionaries({}, optional={"deeper": nested, "x": st.integers(0, 9)}),
-    },
-)
-# Anything under any key, of other kinds in other environments.
-wild_values = st.one_of(
-    *SAME_KIND.values(),
-    st.complex_numbers(allow_nan=False),
-    hnp.arrays(hnp.integer_dtypes(), hnp.array_shapes(max_side=2)),
-    hnp.arrays(object, (2,), elements=st.text(max_size=1)),
-    hnp.arrays("U2", (2,), elements=st.text("ab", max_size=2)),
-    hnp.arrays("M8[s]", (1,)),
-    st.tuples(st.integers()),
-)
-wild = st.recursive(
-    st.dictionaries(st.sampled_from("abc"), wild_values, max_size=2),
-    lambda inner: st.dictionaries(
-        st.sampled_from("abc"), st.one_of(inner, wild_values), max_size=2
-    ),
-    max_leaves=4,
-)
+full = partial(pytest.param, marks=pytest.mark.full)
 
 
 def merged(infos: list[dict[str, Any]]) -> dict[str, Any]:
@@ -90,41 +49,6 @@ def gymnasiums(infos: list[dict[str, Any]]) -> dict[str, Any]:
     for row, info in enumerate(infos):
         result = envs._add_info(result, info, row)
     return result
-
-
-@given(st.lists(tame, min_size=1, max_size=5))
-def test_infos_of_one_kind_a_key_are_gymnasiums_and_listed_as_they_were(
-    infos: list[dict[str, Any]],
-) -> None:
-    assert_same_infos(merged(infos), gymnasiums(infos))
-    for found, info in zip(infos_as_list(merged(infos), len(infos)), infos, strict=True):
-        assert_same_infos(found, info)
-
-
-@given(st.lists(st.one_of(tame, wild), min_size=1, max_size=6), st.data())
-def test_infos_are_the_same_however_they_are_cut_sent_and_listed(
-    infos: list[dict[str, Any]], data: st.DataObject
-) -> None:
-    whole, count = merged(infos), len(infos)
-    cuts = data.draw(st.lists(st.integers(0, count), max_size=3).map(sorted))
-    pairs = list(itertools.pairwise([0, *cuts, count]))
-    by_row = [InfosByRow({row: infos[row] for row in range(*pair)}) for pair in pairs]
-    parts = list(map(gather, by_row))
-    assert_same_infos(merge(by_row, count), whole)
-    assert_same_infos(merge([by_row[0], *parts[1:]], count), whole)
-    assert_same_infos(merge(parts, count), whole)
-    assert_same_infos(merge(list(map(sent, parts)), count), whole)
-    arrived = split([sent(gather(dict(enumerate(infos))))], range(count))
-    for found, info in zip(arrived.values(), infos, strict=True):
-        assert_same_infos(found, info)
-    listed = infos_as_list(whole, count)
-    assert [set(info) for info in listed] == [set(info) for info in infos]
-    assert_same_infos(merged(listed), whole)
-    assert_same_infos(merge([columns_of(whole, count)], count), whole)
-    members = [
-        columns_of(merged(infos[low:end]), end - low, low) for low, end in pairs if low < end
-    ]
-    assert_same_infos(merge(list(map(sent, members)), count), merge(members, count))
 
 
 @pytest.mark.parametrize(
@@ -196,42 +120,8 @@ def test_as_many_keys_need_not_be_the_same(kind: Any) -> None:
     assert [list(info) for info in infos] == [["a", "b"], ["a", "c"]]
 
 
-def test_an_entry_of_an_array_of_records_is_copied() -> None:
-    array = np.zeros(1, RECORD)
-    found = merged([{"x": array[0]}, {}])["x"]
-    array["a"] = 3
-    assert found[0]["a"] == 0
-
-
 class Marked(np.ndarray):
     """An array of a class of its own."""
-
-
-class Stubborn(dict[str, Any]):
-    """A dict that cannot be changed, so that no copy of it can be filled."""
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        raise TypeError("this dict is fixed")
-
-
-class Guarded(dict[str, Any]):
-    """A dict that shows its items, and refuses to look one up."""
-
-    def __getitem__(self, key: str) -> Any:
-        raise PermissionError("look at the items")
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_items_of_a_derived_dict_are_not_looked_up(count: int) -> None:
-    infos = [{"x": Guarded(n=row)} for row in range(count)]
-    for columns in (gather(dict(enumerate(infos))), sent(gather(dict(enumerate(infos))))):
-        assert merge([columns], count)["x"]["n"].tolist() == list(range(count))
-
-
-def test_what_allows_no_copy_is_kept() -> None:
-    values = [Stubborn(a=[1]), 3]
-    found = merged([{"x": value} for value in values])["x"]
-    assert found[0] is values[0] and found[1] == 3
 
 
 class Number(float):
@@ -326,6 +216,49 @@ def infos_of_pairs(pairs: Sequence[str] = PAIRS) -> list[dict[str, Any]]:
 BOX = spaces.Box(0, 1, (1,))
 
 
+def draw_infos(random: np.random.Generator, count: int, depth: int = 2) -> list[dict[str, Any]]:
+    """Infos of environments: under each of a few keys, values of any kinds, dicts, or nothing."""
+    infos: list[dict[str, Any]] = [{} for _ in range(count)]
+    # NumPy unpickles swapped bytes as those of the machine.
+    values = [value for kind, pair in KINDS.items() if kind != "swapped bytes" for value in pair]
+    for key in "abc":
+        inner = draw_infos(random, count, depth - 1) if depth else infos
+        alike = values[2 * random.integers(len(values) // 2) :][:2]  # of one kind
+        for info, deeper in zip(infos, inner, strict=True):
+            which = random.integers(5)
+            if which == 0 and depth:
+                info[key] = deeper
+            elif which < 4:
+                source = alike if random.integers(4) else values
+                info[key] = source[random.integers(len(source))]
+    return infos
+
+
+@pytest.mark.parametrize("seed", [*range(20), *(full(seed) for seed in range(20, 500))])
+def test_infos_are_the_same_however_they_are_cut_sent_and_listed(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 7))
+    infos = draw_infos(random, count)
+    whole = merged(infos)
+    cuts = np.sort(random.integers(0, count + 1, random.integers(4))).tolist()
+    pairs = list(itertools.pairwise([0, *cuts, count]))
+    by_row = [InfosByRow({row: infos[row] for row in range(*pair)}) for pair in pairs]
+    parts = list(map(gather, by_row))
+    for pieces in (by_row, [by_row[0], *parts[1:]], parts, list(map(sent, parts))):
+        assert_same_infos(merge(pieces, count), whole)
+    arrived = split([sent(gather(dict(enumerate(infos))))], range(count))
+    for found, info in zip(arrived.values(), infos, strict=True):
+        assert_same_infos(found, info)
+    listed = infos_as_list(whole, count)
+    assert [set(info) for info in listed] == [set(info) for info in infos]
+    assert_same_infos(merged(listed), whole)
+    assert_same_infos(merge([columns_of(whole, count)], count), whole)
+    members = [
+        columns_of(merged(infos[low:end]), end - low, low) for low, end in pairs if low < end
+    ]
+    assert_same_infos(merge(list(map(sent, members)), count), merge(members, count))
+
+
 def test_all_pairs_of_kinds_are_those_values() -> None:
     assert len(KINDS) > 41
     infos = infos_of_pairs()
@@ -379,9 +312,6 @@ def results_of(envs: Any) -> dict[str, Any]:
     if received.env_ids.tolist() == [2, 1]:
         singles.reverse()
     return {**found, "recv": dict(enumerate(singles))}
-
-
-full = partial(pytest.param, marks=pytest.mark.full)
 
 
 @pytest.mark.parametrize(("num_workers", "stride"), [(2, 5), *(full(n, 1) for n in (1, 2, 3, 4))])

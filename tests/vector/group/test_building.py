@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.crosses import diagonal
-from tests.envs import Drift, Ledger, Sampler, Unlike, rewarding
+from tests.envs import Drift, Ledger, Unlike, rewarding
 from vecspaces import Space, spaces
 from vecspaces.errors import InvalidRewardError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -247,22 +247,3 @@ def test_a_vector_env_among_others_is_built_again_alone() -> None:
             envs.step([0] * 4 + [0])
         envs.reset()
         assert made == ["a", "b", "c", "d", "b"]
-
-
-def test_attributes_of_environments_stay_fast() -> None:
-    # CPython keeps those of an object in a form that it reads faster, until someone asks for its
-    # `__dict__`; some versions keep them in a dict from the start.
-    make = partial(Sampler, spaces.Box(-1, 1, (4,)), spaces.Box(-1, 1, (2,)))
-    with SyncVectorEnv([make]) as envs:
-        envs.reset(seed=0)
-        envs.step(envs.action_space.sample())
-        untouched = make()
-        untouched.reset(seed=0)
-        assert has_dict(envs.envs[0]) == has_dict(untouched)
-
-
-def has_dict(env: Any) -> bool:
-    """Whether an object keeps its attributes in a dict."""
-    return any(
-        "observation_space" in found for found in gc.get_referents(env) if type(found) is dict
-    )

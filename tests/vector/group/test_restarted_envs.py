@@ -14,7 +14,6 @@ from tests.compare import assert_identical
 from tests.crosses import FASTEST, diagonal
 from tests.envs import Drift, Ledger
 from tests.vector.bounds import kill
-from vecspaces import spaces
 from vecspaces.adapters.gymnasium import to_gymnasium
 from vecspaces.errors import ResetNeededError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -167,37 +166,6 @@ def test_a_mask_chooses_all_rows_of_a_vector_env_whose_worker_was_replaced() -> 
         envs.step(ACTIONS)
 
 
-@diagonal(capacity=[0, 24, 65536], mode=MODES)
-def test_a_vector_env_whose_observations_exceed_the_capacity_knows_its_mask(
-    capacity: int, mode: AutoresetMode
-) -> None:
-    def make_inner() -> Any:
-        return SyncVectorEnv([partial(Growing, number) for number in range(3)], autoreset_mode=mode)
-
-    with (
-        AsyncVectorEnv(
-            [make_inner], variable_capacity=capacity, context=FASTEST, autoreset_mode=mode
-        ) as envs,
-        SyncVectorEnv([partial(Growing, i) for i in range(3)], autoreset_mode=mode) as flat,
-    ):
-        for one in (envs, flat):
-            one.reset(seed=0)
-            one.step(ACTIONS)
-        for chosen in ([True, False, False], [False, True, True], [True, True, False]):
-            options = {"reset_mask": np.array(chosen)}
-            assert_identical(envs.reset(options=options)[0], flat.reset(options=dict(options))[0])
-            assert_identical(envs.step(ACTIONS)[0], flat.step(ACTIONS)[0])
-
-
-class Growing(Ledger):
-    """Observations of variable size."""
-
-    observation_space = spaces.Sequence(spaces.Discrete(1000))  # type: ignore[assignment]
-
-    def _observe(self, action: int) -> Any:
-        return tuple(range(self.episode, self.episode + 3 * self.time + self.number))
-
-
 # --- seeds --------------------------------------------------------------------------------------
 
 
@@ -217,6 +185,3 @@ def test_derived_seeds_have_31_bits() -> None:
             envs.reset(seed=np.random.SeedSequence(seed))
     with SyncVectorEnv([partial(Strict, number) for number in range(40)]) as envs:
         envs.reset(seed=np.random.SeedSequence(1))
-
-
-# --- deaths in set_attr -------------------------------------------------------------------------

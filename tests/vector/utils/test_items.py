@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical, without_0d_arrays
 from tests.strategies import Recipe, recipes, seeds
-from vecspaces.layout import Variable, describe
 from vecspaces.layout.describe import _remembered
 from vecspaces.spaces import (
     Box,
@@ -133,23 +132,6 @@ def test_out_of_another_dtype_decides() -> None:
         concatenate(Box(0, 1, (2,)), [np.zeros(2, np.float32)] * 2, np.zeros((2, 2), np.int8))
 
 
-@pytest.mark.parametrize(
-    ("out", "error"),
-    [([0, 0], TypeError), (np.zeros((), int), ValueError), (np.broadcast_to(0, 2), ValueError)],
-)
-def test_an_out_that_cannot_be_written_to_is_gymnasiums_error(out: Any, error: Any) -> None:
-    for items in ([1, 2], [np.int64(1), np.int64(2)]):
-        for do, space in ((concatenate, Discrete(3)), (theirs.concatenate, GYM_DISCRETE)):
-            with pytest.raises(error):
-                do(space, items, out)
-
-
-def test_scalars_are_stored_in_an_array_of_objects_as_themselves() -> None:
-    out = np.zeros(2, object)
-    assert concatenate(Discrete(3), [np.int64(1), 2], out) is out
-    assert [type(value) for value in out] == [int, int]
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_integers_become_floats_by_one_rounding(dtype: Any) -> None:
     """By way of float64, 2**54 + 2**30 + 1 would lose the bit that decides how float32 rounds."""
@@ -187,17 +169,6 @@ def test_a_dict_that_changes_is_seen_to_change() -> None:
     assert list(create_empty_array(space, 1)["b"]) == ["c"]
     inner["f"] = Discrete(2)
     assert list(create_empty_array(space, 1)["b"]) == ["c", "f"]
-
-
-def test_an_equal_member_of_a_class_that_is_stored_in_another_way_is_seen() -> None:
-    class Pickled(Box):
-        """A box of a user, registered with `describe`."""
-
-    describe.register(Pickled, lambda space: Variable(pickle.dumps, pickle.loads))
-    space = Dict(a=Box(0, 1, (2,)))
-    create_empty_array(space, 1)
-    space["a"] = Pickled(0, 1, (2,))
-    assert not isinstance(create_empty_array(space, 1)["a"], np.ndarray)
 
 
 def test_members_that_are_assigned_are_seen() -> None:

@@ -331,7 +331,7 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
     def __reduce__(self) -> tuple[Any, ...]:
         try:
             pickled = dumps(self.exception)
-        except BaseException as error:  # the environment's own __reduce__ may raise anything
+        except Exception as error:  # of the environment's own __reduce__
             pickled = dumps(None)
             text = f"{self.text}\n(the exception could not be pickled: {_show(error)})"
         else:
@@ -426,12 +426,7 @@ def _rebuild(
     """Make a `Failure` from its parts; an exception that cannot be unpickled becomes text."""
     try:
         exception = pickle.loads(pickled)
-    except (Exception, SystemExit) as error:  # a constructor may raise anything
+    except Exception as error:  # of a constructor
         exception = None
         text = f"{text}\n(the exception could not be unpickled: {_show(error)})"
-    if exception is not None and not isinstance(exception, Exception):  # its __reduce__ says so
-        text = (
-            f"{text}\n(the exception was unpickled as another object, {type(exception).__name__})"
-        )
-        exception = None
     return Failure(env_ids, command, exception, text, worker)

@@ -5,48 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.interrupts import Struck
-from vecspaces.vector.backends.process import interrupts as module
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="holds back signals")
-
-
-@pytest.fixture
-def handler() -> Iterator[None]:
-    """Raise at SIGALRM."""
-
-    def strike(number: int, frame: Any) -> None:
-        raise Struck
-
-    before = signal.signal(signal.SIGALRM, strike)
-    yield
-    signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.usefixtures("handler")
-def test_a_signal_that_comes_as_handlers_are_restored_delays_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def restore_and_strike() -> None:
-        restore()
-        signal.raise_signal(signal.SIGALRM)
-
-    restore = module._restore
-    monkeypatch.setattr(module, "_restore", restore_and_strike)
-    seen: list[int] = []
-    before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
-    try:
-        with pytest.raises(Struck), uninterrupted():
-            signal.raise_signal(signal.SIGUSR1)
-        assert seen == [1]
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 def test_every_handler_runs_after_the_section_and_stands_as_before() -> None:
