@@ -374,7 +374,7 @@ def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_re
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), Struck()])
-@pytest.mark.parametrize("method", ["reset", "step"])
+@pytest.mark.parametrize("method", ["reset", "step", "close"])
 def test_an_exception_of_a_signal_handler_in_an_environment_is_raised_as_it_is(
     method: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,41 +384,28 @@ def test_an_exception_of_a_signal_handler_in_an_environment_is_raised_as_it_is(
     def fall(self: Any, *args: Any, **kwargs: Any) -> Any:
         signal.raise_signal(signal.SIGUSR1)
 
+    calls: dict[str, list[Callable[[Any], Any]]] = {
+        "reset": [lambda envs: envs.reset(), lambda envs: envs.send_reset()],
+        "step": [lambda envs: envs.step([1, 1]), lambda envs: envs.send([1, 1])],
+        "close": [lambda envs: envs.close()],
+    }
     previous = signal.signal(signal.SIGUSR1, strike)
     try:
         with SyncVectorEnv(ledgers(2)) as envs:
-            for call in (
-                lambda: envs.reset() if method == "reset" else envs.step([1, 1]),
-                lambda: envs.send_reset() if method == "reset" else envs.send([1, 1]),
-            ):
+            for call in calls[method]:
                 envs.reset(seed=0)
                 envs.recv()
                 with monkeypatch.context() as patch:
                     patch.setattr(Ledger, method, fall)
                     with pytest.raises(type(error)) as caught:
-                        call()
+                        call(envs)
                 assert caught.value is error
+                if method == "close":
+                    assert envs.closed
+                    return
                 with pytest.raises(ResetNeededError):
                     envs.step([1, 1])
             assert envs.reset(seed=0)[0].shape[0] == len(envs.step([1, 1])[0])
-    finally:
-        signal.signal(signal.SIGUSR1, previous)
-
-
-def test_an_exception_of_a_signal_handler_in_close_is_raised_as_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def strike(*_: Any) -> None:
-        sys.exit(3)
-
-    previous = signal.signal(signal.SIGUSR1, strike)
-    try:
-        with SyncVectorEnv(ledgers(2)) as envs:
-            envs.reset()
-            monkeypatch.setattr(Ledger, "close", lambda env: signal.raise_signal(signal.SIGUSR1))
-            with pytest.raises(SystemExit):
-                envs.close()
-            assert envs.closed
     finally:
         signal.signal(signal.SIGUSR1, previous)
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import multiprocessing
-import os
-import tempfile
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -135,23 +132,6 @@ def test_the_spec_makes_the_same_again(backend: str) -> None:
         for _ in range(5):
             actions = np.zeros(3, np.int64)
             assert_identical(again.step(actions), made.step(actions))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_environments_are_built_once_each_and_where_they_run(
-    backend: str, tmp_path: Path
-) -> None:
-    def build() -> Ledger:
-        prefix = f"{multiprocessing.current_process().pid}-"
-        os.close(tempfile.mkstemp(prefix=prefix, dir=tmp_path)[0])
-        return Ledger()
-
-    vector_kwargs = {"num_workers": 1} if backend == "async" else {}
-    with make_vec(build, 3, backend=backend, vector_kwargs=vector_kwargs):
-        built = [path.name.partition("-")[0] for path in tmp_path.iterdir()]
-    assert len(built) == 3
-    here = str(multiprocessing.current_process().pid)
-    assert (set(built) == {here}) == (backend != "async")
 
 
 def test_arguments_of_the_vector_env_are_taken_directly() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from tests.compare import assert_identical
 from tests.contract.comparing import Part
 from tests.envs import Ledger, ledgers, wrapped_ledger
-from vecspaces.errors import ClosedEnvironmentError
 
 
 class CallsContract(Part):
@@ -61,26 +59,6 @@ class CallsContract(Part):
                 assert "environment 1" in str(caught.value.__cause__)
                 assert envs.call("fail") == ("fine",) * 4
             assert envs.step([1] * 4)[0][:, 2].tolist() == [1] * 4
-
-    def test_nothing_works_after_close_which_takes_gymnasiums_arguments(self) -> None:
-        for arguments in ({"timeout": 3}, {"terminate": True}, {"timeout": 0.0}):
-            envs = self.begun(ledgers(2))
-            assert not envs.closed
-            with warnings.catch_warnings():  # workers cannot close in no time
-                warnings.simplefilter("ignore", RuntimeWarning)
-                envs.close(**arguments)
-                envs.close()
-            assert envs.closed
-            for use in (
-                envs.reset,
-                partial(envs.step, [0, 0]),
-                envs.step_wait,
-                partial(envs.call, "number"),
-                partial(envs.set_attr, "number", 1),
-                envs.render,
-            ):
-                with pytest.raises(ClosedEnvironmentError, match="after close"):
-                    use()
 
     # ------------------------------------------------------------------ stats
 

@@ -12,10 +12,9 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.contract.comparing import Part
-from tests.envs import Chosen, Echo, failing, observing, rewarding
+from tests.envs import Chosen, Echo, failing, rewarding
 from vecspaces import spaces
 from vecspaces.errors import (
-    InvalidObservationError,
     InvalidRewardError,
     ResetNeededError,
 )
@@ -80,14 +79,3 @@ class FailuresContract(Part):
             others = [1 if row in self.built_again_with_1_of_3 else 2 for row in (0, 2)]
             assert observations[[0, 2], 1].tolist() == others, "the others were not"
             assert envs.step([1, 1, 1])[0][:, 2].tolist() == [1, 1, 1]
-
-    def test_an_exception_in_reset_breaks_too(self) -> None:
-        space = spaces.Dict(a=spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))))
-        each = [partial(observing, space, {"a": value}) for value in ((1, 2), (1,))]
-        with self.make(each) as envs:
-            for _ in range(2):  # of another nesting
-                with pytest.raises(InvalidObservationError, match=r"environment 1.*in reset") as no:
-                    envs.reset()
-                assert "observation['a']" in str(no.value)
-            with pytest.raises(ResetNeededError):
-                envs.step([0, 0])

@@ -47,22 +47,6 @@ class SteppingContract(Part):
             assert_identical(frames, tuple(np.full((2, 3, 3), i, np.uint8) for i in range(3)))
             assert_identical(envs.render(env_ids=[2, 0]), (frames[2], frames[0]))
 
-    def test_generators_and_seeds_are_one_per_environment(self) -> None:
-        with self.make(ledgers(3)) as envs:
-            envs.reset(seed=[4, 5, 6])
-            assert envs.np_random_seed == (4, 5, 6)
-            for seed, generator in zip((4, 5, 6), envs.np_random, strict=True):
-                expected = np.random.default_rng(seed)
-                expected.integers(1000)  # the noise of the first observation
-                assert generator.bit_generator.state == expected.bit_generator.state
-
-    def test_an_env_fn_that_fails_is_named(self) -> None:
-        with pytest.raises(TypeError, match=r"env_fns\[1\].*dict.*observation_space"):
-            self.make([*ledgers(1), dict])
-        with pytest.raises(ZeroDivisionError) as caught:
-            self.make([*ledgers(1), partial(divmod, 1, 0)])
-        assert "environment 1" in str(caught.value.__cause__)
-
     def test_each_env_fn_is_called_once(self, tmp_path: Any) -> None:
         notes = tmp_path / "notes"
         with self.begun([partial(Noted, notes, number) for number in range(3)]) as envs:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import sys
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -19,7 +17,7 @@ from tests.contract import ALL_SPACES
 from tests.crosses import ordinarily
 from tests.envs import Ledger, Sampler, informing, ledgers, rewarding, talking
 from tests.envs.agents import Crowd
-from vecspaces import evaluate, make_vec, spaces
+from vecspaces import make_vec, spaces
 from vecspaces.adapters.pettingzoo import as_env
 from vecspaces.envs import ActionChunks
 from vecspaces.errors import InvalidRewardError
@@ -168,69 +166,6 @@ def test_agents_as_dicts_take_chunks() -> None:
         assert envs.action_space.sample()["blue_0"].shape == (2, K)
         *_, infos = envs.step(envs.action_space.sample())
         assert infos["steps"].tolist() == [K, K] and "agents" in infos
-
-
-class Dying(Ledger):
-    """A ledger whose process ends at action 4."""
-
-    def step(self, action: Any) -> Any:
-        if action == 4:
-            os._exit(3)
-        return super().step(action)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="deaths are tested on POSIX")
-def test_a_worker_that_dies_in_a_chunk_truncates_its_rows_without_rewards() -> None:
-    with make_vec(
-        lambda: ActionChunks(Dying(length=9), K), 2, num_workers=2,
-        vector_kwargs={"on_worker_death": "restart", "context": "fork"},
-    ) as envs:  # fmt: skip
-        envs.reset(seed=0)
-        _, rewards, _, truncations, infos = envs.step(np.array([[1, 1, 1], [1, 4, 1]]))
-        assert truncations.tolist() == infos["_worker_restarted"].tolist() == [False, True]
-        assert infos["_rewards"].tolist() == infos["_steps"].tolist() == [True, False]
-        assert rewards[1] == 0 and not infos["rewards"][1].any()
-        envs.step(np.ones((2, K), np.int64))
-        *_, infos = envs.step(np.ones((2, K), np.int64))
-        assert infos["steps"].tolist() == [3, 3]
-
-
-@pytest.mark.parametrize("way", [{"backend": "sync", "num_envs": 1}, {"num_workers": 2}])
-def test_evaluate_plays_chunks(way: Any) -> None:
-    def plan(observations: Any) -> Any:
-        return observations[:, 4:] % (5, 3, 2)
-
-    result = evaluate(plan, lambda: ActionChunks(Ledger(length=8), K), episodes=9, seed=3, **way)
-    env = Ledger(length=8)
-    for k, seed in enumerate(result.seeds.tolist()):
-        observation, _ = env.reset(seed=seed)
-        total, flags = 0.0, [False]
-        while not any(flags):
-            observation, reward, *flags, _ = take(env, plan(observation[None])[0])
-            total += reward
-        assert (result.returns[k], result.lengths[k]) == (total, 3)
-
-
-def test_stable_baselines3_takes_chunks() -> None:
-    pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
-    from vecspaces.adapters.stable_baselines3 import as_vec_env
-
-    chunks = np.random.default_rng(0).integers(5, size=(CHUNKS, 1, K))
-    rows = bare(Ledger(length=4), 0, chunks[:, 0], AutoresetMode.SAME_STEP)
-    made = make_vec(
-        lambda: ActionChunks(Ledger(length=4), K), 1, backend="sync", autoreset_mode="SameStep"
-    )
-    envs = as_vec_env(made)
-    envs.seed(0)
-    assert_identical(envs.reset(), np.array([next(rows)[0]]))
-    for chunk, (observation, reward, terminated, truncated, info) in zip(chunks, rows, strict=True):
-        observations, rewards, dones, infos = envs.step(chunk)
-        assert_identical(observations, np.array([observation]))
-        assert (rewards[0], dones[0]) == (np.float32(reward), terminated or truncated)
-        last = info.get("final_info", info)
-        assert infos[0]["steps"] == last["steps"]
-        assert_identical(infos[0]["rewards"], last["rewards"])
-    envs.close()
 
 
 # ---------------------------------------------------------------------- wrappers and attributes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import traceback
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import FASTEST, METHODS, ordinarily
+from tests.crosses import FASTEST, ordinarily
 from tests.envs import Ledger
 from tests.envs import faulty as faulty_envs
 from tests.envs.faulty import FaultyEnv, OddError, arm, built, disarmed, factories
@@ -97,20 +96,6 @@ CELLS += [(deed, "step") for deed in faulty_envs.INVALID_REWARDS]
 CELLS += [(deed, where) for deed in faulty_envs.INVALID_INFOS for where in ("reset", "step")]
 TABLE = [Case(deed, where, workers) for deed, where in CELLS for workers in (1, 2, 4)]
 
-# A start method changes how a worker is reached, and no error: one of each class of fault, of which
-# the ordinary run has three.
-CLASSES = [
-    Case("SIGKILL", "step", 2),
-    Case("segfault", "build", 2),
-    Case("exception", "build", 1),
-    Case("unpicklable exception", "reset", 1),
-    Case("hang", "call", 2),
-    Case("megabytes on stdout", "step", 1),
-    Case("observation of wrong dtype", "reset", 1),
-    Case("reward that is a word", "step", 1),
-    Case("info that cannot be unpickled", "step", 1),
-]
-
 
 def name(case: Case) -> str:
     return f"{case.deed}-{case.where}-{case.workers}"
@@ -124,11 +109,9 @@ def is_ordinary(case: Case) -> bool:
     return place % 2 == 0 and case.workers == (2, 1, 2, 4)[place // 2 % 4]
 
 
-def make(
-    case: Case, folder: Path, hurry: Callable[..., None], context: str = FASTEST
-) -> AsyncVectorEnv[Any, Any]:
+def make(case: Case, folder: Path, hurry: Callable[..., None]) -> AsyncVectorEnv[Any, Any]:
     env_fns = factories(NUM_ENVS, folder, case.deed, case.where, VICTIM)
-    arguments: dict[str, Any] = {"num_workers": case.workers, "context": context}
+    arguments: dict[str, Any] = {"num_workers": case.workers, "context": FASTEST}
     if case.deed in HANGS:
         arguments |= {"step_timeout": BOUND_SECONDS, "start_timeout": BOUND_SECONDS}
         if case.where == "build":
@@ -242,11 +225,12 @@ def check_after(case: Case, folder: Path, envs: AsyncVectorEnv[Any, Any]) -> Non
         envs.close()
 
 
-def run(case: Case, folder: Path, hurry: Callable[..., None], context: str = FASTEST) -> None:
-    envs = None
+@pytest.mark.parametrize("case", ordinarily(is_ordinary, zip(TABLE, strict=True)), ids=name)
+def test_the_error_the_state_after_it_and_the_end(case: Case, tmp_path: Path, hurry: Any) -> None:
+    folder, envs = tmp_path, None
     try:
-        with within(5.0 if context == FASTEST else 30.0):
-            envs = make(case, folder, hurry, context)
+        with within(5.0):
+            envs = make(case, folder, hurry)
     except Exception as caught:
         error: Exception | None = caught
     else:
@@ -267,34 +251,12 @@ def run(case: Case, folder: Path, hurry: Callable[..., None], context: str = FAS
     try:
         check_truth(suffer(case, folder, envs, hurry), case)
         # With four workers, `close` comes at once.
-        if case.where != "close" and case.workers < 4 and context == FASTEST:
+        if case.where != "close" and case.workers < 4:
             check_after(case, folder, envs)
             return
     finally:
         if not envs.closed:
             check_close(case, envs)
-
-
-@pytest.mark.parametrize("case", ordinarily(is_ordinary, zip(TABLE, strict=True)), ids=name)
-def test_the_error_the_state_after_it_and_the_end(case: Case, tmp_path: Path, hurry: Any) -> None:
-    run(case, tmp_path, hurry)
-
-
-@pytest.mark.parametrize(
-    ("case", "context"),
-    ordinarily(
-        lambda case, context: (
-            (CLASSES.index(case), context)
-            in ((0, "forkserver"), (3, "forkserver"), (7, "forkserver"))
-        ),
-        itertools.product(CLASSES, [method for method in METHODS if method != FASTEST]),
-    ),
-    ids=lambda value: name(value) if isinstance(value, Case) else value,
-)
-def test_each_class_of_fault_under_other_start_methods(
-    case: Case, context: str, tmp_path: Path, hurry: Any
-) -> None:
-    run(case, tmp_path, hurry, context)
 
 
 def draw(env: Any) -> float:

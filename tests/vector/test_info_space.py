@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
-from collections import OrderedDict, defaultdict
 from functools import partial
 from typing import Any
 
@@ -87,24 +86,11 @@ class Plain(gymnasium.Env[Any, Any]):
         return ZERO, 0.0, False, False, {"cost": 2.5}
 
 
-class OldWrapper:
-    """A wrapper without any way to look through it but `unwrapped`."""
+def test_it_is_found_through_wrappers() -> None:
+    def make() -> Any:
+        return gymnasium.wrappers.OrderEnforcing(gymnasium.wrappers.TimeLimit(Plain(), 9))
 
-    def __init__(self, env: Any) -> None:
-        self.unwrapped = env
-        self.observation_space, self.action_space = env.observation_space, env.action_space
-        self.reset, self.step, self.metadata = env.reset, env.step, {}
-
-
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda env: gymnasium.wrappers.OrderEnforcing(gymnasium.wrappers.TimeLimit(env, 9)),
-        OldWrapper,
-    ],
-)
-def test_it_is_found_through_wrappers(wrap: Any) -> None:
-    with SyncVectorEnv([lambda: wrap(Plain())] * 2) as envs:
+    with SyncVectorEnv([make] * 2) as envs:
         envs.reset(seed=0)
         assert envs.step([0, 0])[4]["cost"].tolist() == [2.5, 2.5]
         assert envs.info_space == spaces.Dict(cost=spaces.Box(0, 9, (), np.float64))
@@ -168,47 +154,7 @@ def test_numbers_of_python_and_numpy_become_those_of_the_space() -> None:
             assert_identical(found[key], values[:count])
 
 
-class Inventive(defaultdict[str, Any]):
-    """A dict that invents what is missing."""
-
-
-def test_other_dicts() -> None:
-    infos: list[Any] = [
-        [Inventive(float, besides=1)],
-        [OrderedDict(cost=3.0)],
-        [{"cost": 2.0, "inner": {"level": 4.0}}],
-    ]
-    found = run(spaces.Dict(cost=FLOAT), *infos)
-    assert found["_cost"].tolist() == [False, True, True]
-    assert found["cost"].tolist() == [0, 3, 2]
-    assert found["_besides"].tolist() == [True, False, False]
-    assert found["inner"]["level"].tolist() == [0, 0, 4]
-    assert "cost" not in infos[0][0]
-
-
 # ---------------------------------------------------------------------- validate
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"cost": 1.5}, "expected a value from 0.0 to 1.0"),
-        ({"cost": np.nan}, "expected"),
-        ({"level": 3}, "expected an integer from 0 to 2"),
-        ({"level": "high"}, "expected int64 array"),
-    ],
-)
-def test_validate_checks_bounds(wrong: dict[str, Any], said: str) -> None:
-    space = spaces.Dict(cost=spaces.Box(0, 1, (), np.float64), level=spaces.Discrete(3))
-    right = {"cost": 0.5, "level": 2}
-    run(space, [right], [right], [{}], validate=True)
-    (key,) = wrong
-    said = (
-        rf"returned an invalid info in step 1 of its episode: info\['{key}'\]: {said}.*info_space"
-    )
-    for rest in ({}, right):
-        with pytest.raises(InvalidInfoError, match=f"^environment 1 {said}"):
-            run(space, [right], [{**rest, **wrong}], validate=True)
 
 
 # ---------------------------------------------------------------------- copies and views

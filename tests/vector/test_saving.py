@@ -7,7 +7,6 @@ import pickle
 import re
 import subprocess
 import sys
-import textwrap
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -282,16 +281,6 @@ def test_load_state_keeps_functions_and_restores_closures() -> None:
         assert envs.envs[1].value() == 2
 
 
-def test_load_state_restores_regions_and_functions_that_have_a_name() -> None:
-    values = spaces.Box(0, 1), spaces.Box(0, 2), textwrap.dedent, textwrap.indent
-    with SyncVectorEnv([partial(Holder, value) for value in values]) as envs:
-        envs.reset(seed=0)
-        state = envs.save_state()
-        envs.set_attr("value", None)
-        envs.load_state(state)
-        assert envs.get_attr("value") == values
-
-
 def test_load_state_names_an_attribute_that_the_environment_has_not_set() -> None:
     with SyncVectorEnv([Ledger]) as envs, SyncVectorEnv([Ledger]) as others:
         envs.reset(seed=0)
@@ -523,31 +512,6 @@ def test_vector_state_in_a_file_is_complete_or_refused(tmp_path: Path) -> None:
             VectorState.load(path)
     with pytest.raises(FileNotFoundError):
         VectorState.load(tmp_path / "none")
-
-
-def test_load_state_in_a_new_process(tmp_path: Path) -> None:
-    options: Any = {"autoreset_mode": "SAME_STEP"}
-    with make_vec("CartPole-v1", 4, backend="sync", **options) as envs:
-        envs.reset(seed=7)
-        expected = Run(envs).steps(1000)
-    with make_vec("CartPole-v1", 4, num_workers=4, **options) as envs:
-        envs.reset(seed=7)
-        assert_identical(Run(envs).steps(337), expected[:337])
-        envs.save_state().save(tmp_path / "state")
-    program = (
-        "import pickle, sys\n"
-        "from pathlib import Path\n"
-        "from tests.vector.test_saving import Run\n"
-        "from vecspaces import make_vec\n"
-        "from vecspaces.vector import VectorState\n"
-        "folder = Path(sys.argv[1])\n"
-        "with make_vec('CartPole-v1', 4, num_workers=2, autoreset_mode='SAME_STEP') as envs:\n"
-        "    envs.load_state(VectorState.load(folder / 'state'))\n"
-        "    (folder / 'steps').write_bytes(pickle.dumps(Run(envs, 337).steps(663)))\n"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    subprocess.run(command, check=True, timeout=100, cwd=Path(__file__).parents[2])
-    assert_identical(pickle.loads((tmp_path / "steps").read_bytes()), expected[337:])
 
 
 def test_load_state_finds_classes_of_the_main_module_and_keeps_spaces(tmp_path: Path) -> None:

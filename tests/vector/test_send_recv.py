@@ -176,27 +176,6 @@ def test_a_row_that_fails_is_broken_alone(make: Any) -> None:
         assert envs.step([1] * 5)[0][:, 2].tolist() == [3, 1, 2, 1, 3]
 
 
-@in_all
-def test_a_whole_batch_with_a_failure_is_received_after_it(make: Any) -> None:
-    with make([partial(Failing, number, length=99) for number in range(4)]) as envs:
-        envs.reset(seed=0)
-        for step in (
-            partial(envs.step, [1, 4, 2, 3], env_ids=[0, 1, 2, 3]),
-            lambda: (envs.send([1, 4, 2, 3]), envs.recv(4)),
-        ):
-            with pytest.raises(FloatingPointError, match="number 1"):
-                step()
-            assert sorted(envs.recv(3).env_ids) == [0, 2, 3]
-            with pytest.raises(NoAsyncCallError):
-                envs.recv(1)
-            envs.send_reset([1])
-            assert times(envs.recv(1)) == {1: 0}
-        # A reset of all builds it again too, whether or not its failure was received.
-        envs.send([4, 1, 1, 1])
-        envs.reset(seed=0)
-        assert envs.step([1, 1, 1, 1])[0][:, 2].tolist() == [1, 1, 1, 1]
-
-
 @diagonal(make=BACKENDS, action=[1, 2, 3, 4])
 def test_what_is_wrong_in_one_row_of_a_stream_fails_alone(make: Any, action: int) -> None:
     if make is SyncVectorEnv and action == 4:
@@ -319,24 +298,6 @@ def test_calls_that_concern_no_vector_env_do_nothing(kind: Any) -> None:
         assert envs.step(np.zeros(6, int))[1].shape == (6,)
 
 
-@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
-def test_sending_to_no_environment_leaves_nothing_to_receive(kind: Any) -> None:
-    with kind(ledgers(2)) as envs:
-        envs.reset()
-        none = np.zeros(0, int)
-        with pytest.raises(AttributeError, match="missing"):
-            envs.call("missing")  # an error that is not to come again
-        envs.send(none, [])
-        envs.send_reset([])
-        assert envs.step(none, env_ids=[])[1].shape == (0,)
-        assert envs.step(np.zeros(2, int))[1].shape == (2,)
-        with pytest.raises(TypeError, match=r"^env_ids must be the numbers .* found array\(1\)"):
-            envs.get_attr("number", env_ids=np.array(1))
-        for wrong in (np.array(range(2), object).reshape(1, 2), np.array([0, 1], "m8[s]")):
-            with pytest.raises(TypeError, match="as integers, found array"):
-                envs.get_attr("number", env_ids=wrong)
-
-
 @pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
 def test_what_a_caller_does_to_infos_is_not_received(make: Any) -> None:
     info = {"x": 1, "y": np.arange(2), "z": {"w": 2.5}}
@@ -389,28 +350,3 @@ def test_an_episode_that_dies_as_it_begins_is_reported_lost() -> None:
             row: env.reset(seed=seed)[0][4]
             for row, env, seed in ((2, Ledger(), 5), (3, Ledger(), 6))
         }
-
-
-def test_a_failed_row_is_built_again_once_though_a_reset_comes_before_its_reply() -> None:
-    built = []
-
-    def make() -> Ledger:
-        built.append(Ledger())
-        return built[-1]
-
-    def fail(env: Ledger) -> None:
-        env.step = lambda action: 1 / 0  # type: ignore[method-assign]
-
-    with SyncVectorEnv([make, Ledger]) as envs:
-        envs.reset(seed=0)
-        envs.call(fail, env_ids=[0])
-        envs.send(np.array([1, 1]), [1, 0])
-        assert envs.recv(1).env_ids == [1]
-        with pytest.raises(ResetNeededError, match="0 failed: recv the exception and then send_re"):
-            envs.call("time", env_ids=[0])
-        with pytest.raises(ZeroDivisionError):
-            envs.recv(1)
-        envs.send_reset([0], seed=7)
-        envs.reset(seed=1)
-        assert len(built) == 2
-        assert built[1].seeds == [7, 1]

@@ -276,21 +276,6 @@ def test_a_crash_leaves_a_stack_and_other_ends_leave_none(end: str, context: str
         assert stack is None
 
 
-def crash_after_a_fork_that_crashes() -> None:
-    pid = os.fork()
-    if not pid:
-        crash()
-    os.waitpid(pid, 0)
-    faulthandler.disable()
-    os.abort()
-
-
-def test_a_crash_of_a_process_that_the_environment_forked_is_not_its_own() -> None:
-    with make(crash_after_a_fork_that_crashes) as envs, pytest.raises(WorkerDiedError) as caught:
-        envs.step([0, 0, 0, 1])
-    assert caught.value.stack is None
-
-
 def test_a_crash_while_an_environment_is_built_names_it() -> None:
     with pytest.raises(WorkerDiedError, match="while environment 1 was running") as caught:
         AsyncVectorEnv([Stuck, partial(Stuck, "build", crash)], num_workers=1, context="fork")

@@ -167,15 +167,6 @@ def test_close_names_environments_of_abandoned_threads(gate: Gate) -> None:
     assert settled(lambda: ("close", 1) in gate.events, True)
 
 
-def test_close_of_idle_threads_waits_for_them_alone(gate: Gate) -> None:
-    envs = make(gate)
-    before = threading.active_count()
-    envs.close()
-    assert threading.active_count() == before - 3
-    with pytest.raises(ClosedEnvironmentError):
-        envs.reset()
-
-
 def test_start_timeout_names_a_constructor_that_hangs(gate: Gate) -> None:
     env_fns = [partial(Told, number, gate, (1).__eq__) for number in range(3)]
     with (

@@ -74,15 +74,6 @@ def test_rows_that_answered_a_pending_step_need_a_reset_after_a_restart(tmp_path
         assert envs.step([1, 1])[0][:, 2].tolist() == [1, 2]
 
 
-def test_a_restart_in_the_callers_process_concerns_only_its_rows() -> None:
-    with SyncVectorEnv(ledgers(3)) as envs:
-        envs.reset(seed=0)
-        envs.send([1, 2, 3])
-        assert envs.restart([1]).tolist() == [1]
-        received = envs.recv(2, timeout=_SECONDS)
-        assert (received.env_ids.tolist(), received.observations[:, 3].tolist()) == ([0, 2], [1, 3])
-
-
 @pytest.mark.parametrize("make", BACKENDS)
 @pytest.mark.parametrize("end", ["restart", "reset"])
 def test_results_that_were_not_received_end_with_a_restart_or_reset(make: Any, end: str) -> None:

@@ -12,7 +12,6 @@ from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector.engine.legality import allows, refusing
 from vecspaces.vector.engine.rows import BUSY, ENDED, FAILED, LOST, NEW, READY, RowTable
 from vecspaces.vector.engine.supervisor import Supervisor, WorkerState
-from vecspaces.vector.engine.tickets import Ticket
 
 STATES = range(2 * LOST)
 CALLS = ("step", "send", "send_reset", "send_call", "call", "recv", "reset", "masked reset")
@@ -59,25 +58,6 @@ def test_refusing_looks_at_named_rows(call: str) -> None:
 
 def test_ends_refuse_nothing_by_themselves() -> None:
     assert allows("step", None, rows_in(ENDED))
-
-
-@pytest.mark.parametrize("is_overdue", [False, True])
-@pytest.mark.parametrize("pending", ["reset", "step", "call"])
-def test_allows_the_wait_of_a_pending_call_alone(pending: str, is_overdue: bool) -> None:
-    ticket = Ticket(call=pending, is_overdue=is_overdue)
-    expected = {f"{pending}_wait"} | ({"reset"} if is_overdue else set())
-    for state in STATES:
-        rows = rows_in(state)
-        assert {call for call in (*CALLS, *WAITS) if allows(call, ticket, rows)} == expected
-
-
-def test_allows_no_wait_without_a_pending_call() -> None:
-    assert not any(allows(wait, None, rows_in(0)) for wait in WAITS)
-
-
-def test_allows_before_the_first_reset() -> None:
-    calls = {call for call in ANY if allows(call, None, RowTable(2))}
-    assert calls == {"reset", "call", "send_reset"}
 
 
 # The table of workers: the state after each event; None: nothing is started.

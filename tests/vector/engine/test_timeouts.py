@@ -141,29 +141,20 @@ def _one_fails_one_is_late(folder: Path, where: str, then: str) -> AsyncVectorEn
     return envs
 
 
-def test_a_late_step_is_not_taken_for_the_next_reset(tmp_path: Path, healthy: Any) -> None:
-    with _one_fails_one_is_late(tmp_path, "step", "reset") as envs:
+@pytest.mark.parametrize(("late", "then"), [("step", "reset"), ("get", "call")])
+def test_a_late_answer_is_not_taken_for_the_next_one(
+    late: str, then: str, tmp_path: Path, healthy: Any
+) -> None:
+    with _one_fails_one_is_late(tmp_path, late, then) as envs:
         with pytest.raises(OddError):
-            envs.step(ACTIONS)
-        envs.reset_async(seed=8)
+            envs.step(ACTIONS) if late == "step" else envs.get_attr("strength")
+        for each in (envs, healthy):
+            BEGIN[then](each)
         open_gate(tmp_path)
         with pytest.raises(StepTimeoutError):
-            envs.reset_wait(timeout=SHORT)  # the step is done, the reset is not
+            getattr(envs, f"{then}_wait")(timeout=SHORT)  # what was late is done, the next is not
         open_gate(tmp_path / "later")
-        assert_identical(envs.reset_wait(), healthy.reset(seed=8))
-        assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
-
-
-def test_a_late_result_is_not_taken_for_the_next_call(tmp_path: Path, healthy: Any) -> None:
-    with _one_fails_one_is_late(tmp_path, "get", "call") as envs:
-        with pytest.raises(OddError):
-            envs.get_attr("strength")
-        envs.call_async("poke", 5)
-        open_gate(tmp_path)
-        with pytest.raises(StepTimeoutError):
-            envs.call_wait(timeout=SHORT)  # the attribute is there, the result of the call is not
-        open_gate(tmp_path / "later")
-        assert envs.call_wait() == (5, 6, 7, 8)
+        assert_identical(getattr(envs, f"{then}_wait")(), getattr(healthy, f"{then}_wait")())
         assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
 
 

@@ -28,9 +28,7 @@ from vecspaces.vector.engine.restarts import RestartBudget
 from vecspaces.vector.exchange.failures import (
     Death,
     Failure,
-    Message,
     died,
-    died_within,
     overdue,
 )
 
@@ -54,22 +52,6 @@ def test_errors_travel_with_all_of_their_fields(error: Any) -> None:
         assert type(arrived) is type(sent)
         assert (str(arrived), arrived.args) == (str(sent), sent.args)
         assert vars(arrived) == vars(sent)
-
-
-def test_a_message_is_written_again_with_other_numbers_and_no_others() -> None:
-    inner = Message("{:envs} of 3 environments, {:env_fn}: {{x}}", [3], 2)
-    message = Message("environment 3 wrote {} [{}]", "environment 3 {}", inner)
-    expected = "environment 3 wrote environment 3 {} [environment 13 of 3 environments, env_fns[12]"
-    for one in (message, pickle.loads(pickle.dumps(message)), copy.deepcopy(message)):
-        assert one.within(10).startswith(expected)
-    assert message.endswith("{x}]")
-
-
-def test_a_death_in_an_actor_keeps_its_numbers_as_fields() -> None:
-    death = died(2, [4, 5], "step", Death(-9), 5, "call reset()")
-    found = died_within(0, "n7", death).args[0].within(10)
-    assert found.startswith("worker 0 on node n7: process 2 (environments 14, 15) was ended by")
-    assert found.endswith("while environment 15 was running: call reset()")
 
 
 def test_the_history_of_a_crash_loop_keeps_its_numbers_as_fields() -> None:

@@ -219,8 +219,9 @@ BOX = spaces.Box(0, 1, (1,))
 def draw_infos(random: np.random.Generator, count: int, depth: int = 2) -> list[dict[str, Any]]:
     """Infos of environments: under each of a few keys, values of any kinds, dicts, or nothing."""
     infos: list[dict[str, Any]] = [{} for _ in range(count)]
-    # NumPy unpickles swapped bytes as those of the machine.
-    values = [value for kind, pair in KINDS.items() if kind != "swapped bytes" for value in pair]
+    # NumPy unpickles swapped bytes as the machine has them; others here are listed as scalars.
+    kinds = KINDS.keys() - {"swapped bytes", "0-d text", "0-d datetime64"}
+    values = [value for kind in sorted(kinds) for value in KINDS[kind]]
     for key in "abc":
         inner = draw_infos(random, count, depth - 1) if depth else infos
         alike = values[2 * random.integers(len(values) // 2) :][:2]  # of one kind

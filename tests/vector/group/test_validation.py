@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -262,23 +261,6 @@ def test_environments_with_bounds_of_their_own_are_held_to_these() -> None:
     with SyncVectorEnv(env_fns[:1] * 2, validate=True) as envs:
         envs.reset(seed=0)
         envs.step([0, 0])
-
-
-def test_a_copy_is_checked_as_well() -> None:
-    space, right, wrong, _ = OBSERVATIONS["bounds"]
-    with SyncVectorEnv([partial(lapsing, space, right, wrong, step=2)], validate=True) as envs:
-        for _ in range(2):
-            envs.reset(seed=0)
-            envs.step([0])
-            with copy.deepcopy(envs) as twin:
-                with pytest.raises(InvalidObservationError, match="in step 2 of"):
-                    twin.step([0])
-                twin.reset(seed=0)
-                twin.step([0])
-            with pytest.raises(InvalidActionError):
-                envs.step([5])
-            with pytest.raises(InvalidObservationError, match="in step 2 of"):
-                envs.step([0])
 
 
 def test_a_step_without_it_makes_no_call_for_it() -> None:

@@ -77,17 +77,6 @@ def test_an_async_vector_env_in_a_worker() -> None:
         assert_same_run(envs, flat)
 
 
-def test_a_copy_of_groups_continues_with_their_counts() -> None:
-    """A vector env between single environments makes three groups of one process."""
-    env_fns = [*ledgers(1), partial(ledger_vector, 1, 2), *ledgers(1)]
-    with SyncVectorEnv(env_fns, stats=True) as envs:
-        envs.reset(seed=0)
-        envs.step([0] * 4)
-        with copy.deepcopy(envs) as twin:
-            assert_identical(twin.step([0] * 4), envs.step([0] * 4))
-            assert twin.stats().steps.tolist() == envs.stats().steps.tolist() == [2] * 4
-
-
 def test_a_vector_env_without_a_mode_resets_in_the_next_step() -> None:
     class Silent(Drift):
         def __init__(self) -> None:

@@ -34,8 +34,6 @@ from vecspaces.vector.utils import (
     iterate,
 )
 
-GYM_DISCRETE = gymnasium.spaces.Discrete(3)
-
 
 class Colour(Space[str]):
     """A space that nobody described."""

@@ -28,7 +28,6 @@ from vecspaces.spaces import (
     Dict,
     Discrete,
     Graph,
-    GraphInstance,
     MultiBinary,
     MultiDiscrete,
     OneOf,
@@ -96,19 +95,6 @@ class PrivateMemory:
         bytes_each = sizeof(kind) if isinstance(kind, type) else np.dtype(kind).itemsize
         block = (c_ubyte * (bytes_each * size))()
         return SimpleNamespace(get_obj=lambda: block)
-
-
-@pytest.mark.parametrize("order", "<>")
-@pytest.mark.parametrize("kind", ["i4", "u2", "i8"])
-def test_edge_links_of_any_byte_order_are_read_as_they_were_written(kind: str, order: str) -> None:
-    space = Graph(Discrete(3), Discrete(2))
-    links = np.array([[0, 1], [2, 1]], order + kind)
-    value = GraphInstance(np.array([0, 1, 2]), np.array([1, 1]), links)
-    assert value in space
-    memory = create_shared_memory(space, 1)
-    write_to_shared_memory(space, 0, value, memory)
-    (read,) = read_from_shared_memory(space, memory)
-    assert read in space and read.edge_links.tolist() == links.tolist()
 
 
 @pytest.mark.parametrize("space", [Discrete(9), Text(3, charset="4"), Sequence(Discrete(9))])

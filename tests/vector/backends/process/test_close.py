@@ -337,32 +337,6 @@ def test_another_thread_that_closes_ends_a_wait_for_many_workers() -> None:
     assert [type(error) for error in ended] == [ClosedEnvironmentError]
 
 
-class CountsClosers(AsyncVectorEnv[Any, Any]):
-    """Counts how many threads close it at the same time."""
-
-    closers = most = 0
-
-    def close_extras(self, *args: Any, **kwargs: Any) -> None:
-        self.closers += 1
-        self.most = max(self.most, self.closers)
-        time.sleep(0.2)
-        super().close_extras(*args, **kwargs)
-        self.closers -= 1
-
-
-def test_the_end_of_with_waits_for_another_thread_that_closes() -> None:
-    envs = CountsClosers([Ledger] * 2, num_workers=2)
-    envs.reset(seed=0)
-    threads = [threading.Thread(target=envs.close) for _ in range(2)]
-    with envs:
-        for thread in threads:
-            thread.start()
-    assert not envs.processes
-    for thread in threads:
-        thread.join(20)
-    assert envs.most == 1
-
-
 @pytest.mark.parametrize("terminate", [False, True])
 def test_on_worker_death_may_close(terminate: bool, tmp_path: Path) -> None:
     envs: Any = None

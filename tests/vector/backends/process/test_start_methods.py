@@ -14,7 +14,6 @@ import pytest
 
 from tests.crosses import ordinarily
 from tests.envs import Global, Ledger, Parent, ledgers
-from vecspaces import spaces
 from vecspaces.vector import AsyncVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()
@@ -241,13 +240,3 @@ def test_arguments_that_mean_nothing_are_refused_before_anything_starts(
     with pytest.raises(TypeError if is_no_count else ValueError, match=said):
         AsyncVectorEnv(ledgers(2), **arguments)
     assert not multiprocessing.active_children()
-
-
-def test_gymnasiums_positional_arguments_have_their_places() -> None:
-    single = spaces.Box(-(2**31), 2**31, (5,), np.int64)
-    pair = (spaces.Box(-(2**31), 2**31, (2, 5), np.int64), single)
-    with AsyncVectorEnv(ledgers(2), False, False, None, False, None, pair, "Disabled", 1) as envs:
-        assert (envs.shared_memory, envs.copy, envs.daemon) == (False, False, False)
-        assert envs.observation_space is pair[0]
-        assert envs.autoreset_mode.value == "Disabled"
-        assert envs.num_workers == 1
