@@ -212,10 +212,20 @@ class ExamplePrograms(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
+def _show_programs(app: Sphinx, page: str, source: list[str]) -> None:
+    """Lead links to programs, files on GitHub, to their sections of the page of examples."""
+    source[0] = re.sub(
+        r"\]\((?:\.\./)+examples/(\w+)\.py\)",
+        lambda link: f"](#{link[1].replace('_', '-')}-py)",
+        source[0],
+    )
+
+
 def setup(app: Sphinx) -> None:
     """Add the directives, and the links to public names."""
     _public_names()  # imports the modules
     _import_types()
     app.add_directive("commands", CommandReference)
     app.add_directive("examples", ExamplePrograms)
+    app.connect("source-read", _show_programs)
     app.connect("missing-reference", _resolve, priority=900)  # after intersphinx

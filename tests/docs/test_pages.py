@@ -60,12 +60,12 @@ def test_the_files_that_a_page_names_are_there() -> None:
 def test_every_example_is_shown_and_has_a_picture_in_the_gallery() -> None:
     page = (DOCS / "examples.md").read_text(encoding="utf-8")
     row = re.compile(
-        r"^\| !\[[^]]+\]\(([^)]+)\) \| \[(\w+\.py)\]\(#([\w-]+)-py\) \| .+ \| \d+ (?:s|min) \|$",
+        r"^\| !\[[^]]+\]\((.+)\) \| \[(\w+\.py)\]\(\.\./examples/(.+)\) \| .+ \| \d+ (?:s|min) \|$",
         re.M,
     )
     rows = row.findall(page)
     assert "```{examples}" in page  # docs/conf.py has the programs and their anchors
-    assert all(name == f"{anchor.replace('-', '_')}.py" for _, name, anchor in rows)
+    assert all(name == file for _, name, file in rows)
     pictures = {name: DOCS / picture for picture, name, _ in rows}
     assert pictures.keys() == {example.name for example in (ROOT / "examples").glob("*.py")}
     for picture in pictures.values():
