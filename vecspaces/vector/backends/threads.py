@@ -120,8 +120,9 @@ class Inbox:
 
     def ring(self, rings: bool) -> None:
         """Note whether the descriptor is to be readable without messages too."""
-        self._rings = rings
-        self.settle()
+        if rings is not self._rings:
+            self._rings = rings
+            self.settle()
 
     def settle(self) -> None:
         """Make the descriptor readable, or no longer."""

@@ -30,7 +30,7 @@ from vecspaces.vector.engine.legality import (
 )
 from vecspaces.vector.engine.replies import Replies, parts_of
 from vecspaces.vector.engine.ring import Rollout, SlotRing
-from vecspaces.vector.engine.rows import BUSY, NEW, READY, RowTable
+from vecspaces.vector.engine.rows import BUSY, NEW, READY, RowTable, WatchedRows
 from vecspaces.vector.engine.supervisor import WorkerState
 from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.engine.waits import Waits
@@ -84,8 +84,6 @@ class Engine:
         self.masked_rows: list[int] | None = None
         self.loaded: Mapping[int, bool] = {}
         self._is_foreign = False
-        # Whether `fileno` was called.
-        self._is_watched = False
         self._clock = links.clock
         links.open_tickets = self.replies.tickets
         self._number = 0
@@ -427,8 +425,6 @@ class Engine:
         del replies.tickets[ticket.number]
         if self._clock is not None:
             self._clock.note(COMPUTING)
-        if self._is_watched:
-            self._links.ring(bool(self.rows.ready))
         replies.pending, replies.inside = None, False
 
     def _settle_reset(self, ticket: Ticket) -> None:
@@ -501,8 +497,6 @@ class Engine:
         if replies.closed:
             replies.check_open()
         table.receive(chosen)
-        if self._is_watched:
-            self._links.ring(bool(table.ready))
         if self._clock is not None:
             self._clock.note(COMPUTING)
         replies.inside = False
@@ -511,8 +505,7 @@ class Engine:
     def fileno(self) -> int:
         """Return a descriptor that is readable while `receive` would return rows at once."""
         descriptor = self._links.fileno()
-        self._is_watched = True
-        self._links.ring(bool(self.rows.ready))
+        self.rows.ready = WatchedRows(self.rows.ready, self._links.ring)
         return descriptor
 
     def _raise_row(self, failure: Failure) -> NoReturn:

@@ -6,7 +6,7 @@ row is a byte of flags, so that a bulk step is one comparison and one assignment
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -35,6 +35,34 @@ FAILED = 32
 VOID = 64
 #: Its command was interrupted, or ended by the failure of another row: only `reset()` helps.
 LOST = 128
+
+
+class WatchedRows(dict[int, Info]):
+    """Ready rows; `ring` is told whether there are any, so that `fileno` is readable then."""
+
+    def __init__(self, rows: Mapping[int, Info], ring: Callable[[bool], None]) -> None:
+        super().__init__(rows)
+        self._ring = ring
+        ring(bool(rows))
+
+    def __setitem__(self, row: int, info: Info) -> None:
+        super().__setitem__(row, info)
+        self._ring(True)
+
+    def __delitem__(self, row: int) -> None:
+        super().__delitem__(row)
+        self._ring(bool(self))
+
+    def pop(self, row: int, *default: Any) -> Any:
+        """Remove a row."""
+        info = super().pop(row, *default)
+        self._ring(bool(self))
+        return info
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        super().clear()
+        self._ring(False)
 
 
 class RowTable:

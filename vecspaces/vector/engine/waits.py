@@ -96,7 +96,7 @@ class Waits:
         self, count: int, rows: Sequence[int] | None, timeout: float | None, at_least: int | None
     ) -> None:
         """Wait until rows of a stream are ready."""
-        replies, ready, since = self._replies, self._rows.ready, time.monotonic()
+        replies, table, since = self._replies, self._rows, time.monotonic()
         # With restarts of late workers, each row has its own time limit, which bounds the wait.
         limit = timeout
         if limit is None and not self._restarts_late:
@@ -117,9 +117,9 @@ class Waits:
                 if not (by_ticket and self._end_late_rows()):
                     if rows is None:
                         needed = at_least if at_least is not None and until.passed else count
-                        is_done = len(ready) >= needed
+                        is_done = len(table.ready) >= needed
                     else:
-                        is_done = ready.keys() >= set(rows)
+                        is_done = table.ready.keys() >= set(rows)
                     if is_done:
                         return
                     if until.passed:

@@ -216,16 +216,22 @@ class Poller:
         self._reading: set[int] = set()
         self._writing: set[int] = set()
         self._bell: Bell | None = None
+        self._outer: Any = None
         self._is_closed = False
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when there is something to read, or rows wait."""
+        """Return a descriptor that is readable when there is something to read, or rows wait.
+
+        It watches the one that `wait` uses, which rows that wait must not wake.
+        """
         if self._epoll is None:
             raise io.UnsupportedOperation("fileno() needs epoll, which this system does not have")
         if self._bell is None:
-            self._bell = Bell()
-            self._epoll.register(self._bell.fd, system.POLLIN)
-        return int(self._epoll.fileno())
+            bell, self._outer = Bell(), select.epoll()
+            for watched in (self._epoll.fileno(), bell.fd):
+                self._outer.register(watched, system.POLLIN)
+            self._bell = bell
+        return int(self._outer.fileno())
 
     def ring(self, rings: bool) -> None:
         """Note whether rows wait to be received."""
@@ -252,8 +258,8 @@ class Poller:
     def close(self) -> None:
         """Free its own descriptors; can be repeated. Every wait then returns at once."""
         self._is_closed, self._bell = True, None
-        if self._epoll is not None:
-            self._epoll.close()
+        for epoll in filter(None, (self._epoll, self._outer)):
+            epoll.close()
 
     def _register(self, fd: int) -> None:
         # First, because epoll does not register twice.
