@@ -15,7 +15,6 @@ from tests.contract.comparing import (
     assert_same_step,
     samples,
 )
-from tests.contract.episodes import EpisodesContract
 from tests.contract.infos import InfosContract
 from tests.contract.members import MembersContract
 from tests.contract.results import FailuresContract, ResultsContract
@@ -36,7 +35,7 @@ __all__ = [
 ]
 
 
-class RulesContract(CallerContract, EpisodesContract, ResultsContract):
+class RulesContract(CallerContract, ResultsContract):
     """What is decided beside the environments or in the caller.
 
     `SyncVectorEnv` runs it, and in the full run one vector env with a worker: how environments are

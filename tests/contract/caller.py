@@ -65,6 +65,21 @@ class CallerContract(Part):
             assert envs.single_observation_space == single
             assert envs.reset(seed=0)[0][:, 0].tolist() == [0, 1]
 
+    def test_seeds_are_an_int_a_sequence_or_a_seed_sequence(self) -> None:
+        sequence, other = np.random.SeedSequence(3), np.random.SeedSequence(3)
+        spawned = [
+            int(child.generate_state(1)[0]) & 0x7FFFFFFF
+            for _ in range(2)
+            for child in other.spawn(3)
+        ]
+        assert len(set(spawned)) == 6
+        given: list[Any] = [np.int64(5), (1, None, 3), np.array([4, 5, 6]), sequence, sequence]
+        expected = [[5, 6, 7], [1, None, 3], [4, 5, 6], spawned[:3], spawned[3:]]
+        with self.make(ledgers(3)) as envs:
+            for seed in given:
+                envs.reset(seed=seed)
+            assert envs.get_attr("seeds") == tuple(map(list, zip(*expected, strict=True)))
+
     # ------------------------------------------------------------------ what it refuses
 
     def test_wrong_arguments_are_refused(self) -> None:

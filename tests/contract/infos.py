@@ -21,38 +21,15 @@ from tests.contract.comparing import (
 )
 from tests.envs import (
     INFO_SPACE,
-    Ledger,
     informing,
-    ledgers,
 )
-from vecspaces.vector import AutoresetMode, SyncVectorEnv, infos_as_list
+from vecspaces.vector import AutoresetMode, SyncVectorEnv
 
 
 class InfosContract(Part):
     """Merged infos, and those of an `info_space`."""
 
     # ------------------------------------------------------------------ infos
-
-    def test_infos_are_arrays_with_masks(self) -> None:
-        env_fns = [partial(Ledger, 0), partial(Ledger, 1, talks=False), partial(Ledger, 2)]
-        with self.begun(env_fns) as envs:
-            infos = infos_of(envs)
-            assert_same_infos(
-                infos,
-                {
-                    "time": np.array([1, 0, 1]),
-                    "_time": np.array([True, False, True]),
-                    "of": {"number": np.array([0, 0, 2]), "_number": np.array([True, False, True])},
-                    "_of": np.array([True, False, True]),
-                },
-            )
-            assert infos_as_list(infos, 3) == [
-                {"time": 1, "of": {"number": 0}},
-                {},
-                {"time": 1, "of": {"number": 2}},
-            ]
-        with self.make(ledgers(2, talks=False)) as envs:
-            assert (envs.reset(seed=0)[1], infos_of(envs)) == ({}, {})
 
     # ------------------------------------------------------------------ infos with a space
 

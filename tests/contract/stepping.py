@@ -69,20 +69,3 @@ class SteppingContract(Part):
             SyncVectorEnv(env_fns, autoreset_mode=mode) as reference,
         ):
             assert_same_run(envs, reference)
-
-    def test_results_are_fresh_copies(self) -> None:
-        with self.make(ledgers(2)) as envs:
-            first, infos = envs.reset(seed=0)
-            assert isinstance(infos, dict)
-            kept = first.copy()
-            results = [envs.step(np.full(2, action)) for action in range(4)]
-            assert_identical(first, kept)
-            *arrays, infos = results[0]
-            assert isinstance(infos, dict)
-            assert [first.shape, *(array.shape for array in arrays)] == [(2, 5)] * 2 + [(2,)] * 3
-            kinds = [np.int64, np.int64, np.float64, np.bool_, np.bool_]
-            assert [first.dtype, *(array.dtype for array in arrays)] == kinds
-            arrays = [array for result in results for array in result[:4]]
-            for number, array in enumerate(arrays):
-                for other in arrays[number + 1 :]:
-                    assert not np.shares_memory(array, other)

@@ -18,7 +18,6 @@ from tests.crosses import ordinarily
 from tests.envs import Ledger, Sampler, informing, ledgers, rewarding, talking
 from tests.envs.agents import Crowd
 from vecspaces import make_vec, spaces
-from vecspaces.adapters.pettingzoo import as_env
 from vecspaces.envs import ActionChunks
 from vecspaces.errors import InvalidRewardError
 from vecspaces.testing import check_env
@@ -157,15 +156,6 @@ def test_the_infos_of_the_environment_and_of_chunks_are_declared_together() -> N
         *_, infos = envs.step(np.zeros((2, K), np.int64))
         assert (infos["rewards"].shape, infos["rewards"].dtype) == ((2, K), np.float64)
         assert (infos["steps"].shape, infos["steps"].dtype) == ((2,), np.int64)
-
-
-def test_agents_as_dicts_take_chunks() -> None:
-    with make_vec(lambda: ActionChunks(as_env(Crowd()), K), 2, backend="sync") as envs:
-        assert "blue_0" in envs.get_attr("agent_names")[0]
-        envs.reset(seed=0)
-        assert envs.action_space.sample()["blue_0"].shape == (2, K)
-        *_, infos = envs.step(envs.action_space.sample())
-        assert infos["steps"].tolist() == [K, K] and "agents" in infos
 
 
 # ---------------------------------------------------------------------- wrappers and attributes

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.envs import Ledger, rewarding
-from vecspaces import collect, evaluate, make_vec
+from vecspaces import make_vec
 from vecspaces.envs import ActionChunks, VectorReward
 from vecspaces.errors import InvalidRewardError
 from vecspaces.spaces import Box, Dict
@@ -59,22 +59,6 @@ def test_vector_reward_is_in_infos_and_rollouts(mode: AutoresetMode, backend: An
         *_, infos = envs.step([0, 1, 2])
         final = infos.get("final_info", infos)
         np.testing.assert_array_equal(final["reward_vector"], [[3, 1]] * 3)
-
-
-def test_vector_reward_in_evaluate_and_collect() -> None:
-    seen = []
-
-    def policy(observations: Any, infos: Any) -> Any:
-        seen.append(infos.get("reward_vector"))
-        return [0] * len(observations)
-
-    options: Any = {"episodes": 1, "num_envs": 1, "backend": "sync"}
-    factory = partial(VectorReward, Objectives(), WEIGHTS)
-    assert evaluate(policy, factory, **options).returns.tolist() == [(1 + 2 + 3) / 2 - 2 * 3]
-    assert seen[0] is None
-    np.testing.assert_array_equal(seen[2], [[2, 1]])
-    (episode,) = collect(policy, factory, **options)
-    assert episode.infos["reward_vector"].sum(axis=0)[0] == 1 + 2 + 3
 
 
 def test_vector_reward_has_weights_of_each_environment_that_can_be_set() -> None:

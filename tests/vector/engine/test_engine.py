@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -19,6 +20,8 @@ import pytest
 from tests.crosses import FASTEST
 from tests.envs import Failing, Gated, ledgers
 from tests.envs.faulty import GATE, arm, factories, open_gate
+from tests.vector.bounds import kill as kill_processes
+from tests.vector.bounds import overrun
 from vecspaces.errors import (
     AlreadyPendingCallError,
     ClosedEnvironmentError,
@@ -129,7 +132,7 @@ def test_reset_replaces_the_worker_of_a_row_that_was_late() -> None:
 def test_a_worker_that_is_built_too_late_ends_no_other_call(tmp_path: Path) -> None:
     env_fns = factories(2, tmp_path, GATE, "build", at=0)
     (tmp_path / "trigger").unlink()  # it is armed when the worker is replaced
-    with AsyncVectorEnv(env_fns, num_workers=2, start_timeout=1.0) as envs:
+    with AsyncVectorEnv(env_fns, num_workers=2, start_timeout=overrun(1.0)) as envs:
         envs.reset(seed=0)
         envs.recv()
         arm(tmp_path)
@@ -214,3 +217,46 @@ def test_the_answer_of_send_reset_must_be_received() -> None:
                 call()
         assert envs.recv(1).env_ids.tolist() == [1]
         envs.step(actions)
+
+
+def test_a_step_that_was_interrupted_builds_its_own_environment_again() -> None:
+    class Interrupted(Failing):
+        armed = True
+
+        def step(self, action: int) -> object:
+            if self.number == 1 and Interrupted.armed:
+                Interrupted.armed = False
+                raise KeyboardInterrupt
+            return super().step(action)
+
+    with SyncVectorEnv([partial(Interrupted, number) for number in range(3)]) as envs:
+        envs.reset(seed=0)
+        before = envs.envs
+        with pytest.raises(KeyboardInterrupt):
+            envs.step([1, 1, 1])
+        with pytest.raises(ResetNeededError):
+            envs.step_wait()
+        envs.reset(seed=0)
+        assert [new is old for new, old in zip(envs.envs, before, strict=True)] == [
+            True,
+            False,
+            True,
+        ]
+
+
+def test_a_restart_that_the_system_refuses_is_not_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no more processes")
+
+    caplog.set_level(logging.WARNING, "vecspaces")
+    with AsyncVectorEnv(ledgers(2), num_workers=2, on_worker_death="restart") as envs:
+        envs.reset(seed=0)
+        kill_processes(envs.processes[:1])
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="no more"):
+            patch.setattr(envs._backend, "start", refuse)
+            envs.step([1, 1])
+        assert "restarted" not in caplog.text
+        envs.reset(seed=0)
+        assert envs.step([1, 1])[3].tolist() == [False, False]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from benchmarks.calls import CASES, measure
-from tests.compare import assert_identical
 from tests.contract import ALL_SPACES, assert_same_run
 from tests.crosses import diagonal
 from tests.envs import Echo, Sampler
@@ -220,20 +219,6 @@ def test_an_action_that_is_ignored_may_be_any(make: Any, way: str) -> None:
         envs.reset(options={"reset_mask": np.array([True, False])})  # in place of that step
         with refused(0):
             step(9, 1)
-
-
-def test_actions_that_do_not_fit_the_memory_are_checked_too() -> None:
-    space = spaces.Sequence(spaces.Box(0, 1, (5,), np.float64))
-    long = tuple(np.full(5, number / 9) for number in range(9))
-    wrong = (*long[:-1], long[-1] + 1)
-    env_fns = [partial(Sampler, BOX, space, shortest=9)]
-    with AsyncVectorEnv(env_fns, variable_capacity=0, validate=True) as envs:
-        envs.reset(seed=0)
-        envs.step((long,))
-        with pytest.raises(InvalidActionError, match=r"actions\[0\]\[8\]: "):
-            envs.step((wrong,))
-        envs.step((long,))
-        assert_identical(envs.get_attr("action")[0], long)
 
 
 @diagonal(name=list(ALL_SPACES), mode=MODES)

@@ -142,21 +142,6 @@ def test_an_exception_in_close_is_raised_once_all_others_have_closed(
     envs.close()
 
 
-def test_what_a_broken_environment_says_in_close_is_dropped(tmp_path: Path) -> None:
-    class Broken(FaultyEnv):
-        def step(self, action: Any) -> Any:
-            raise OddError("in step")
-
-        def close(self) -> None:
-            raise OddError("in close")
-
-    envs: Any = AsyncVectorEnv([lambda: Broken(0)], context="fork")
-    envs.reset()
-    with pytest.raises(OddError, match="in step"):
-        envs.step(np.array([0]))
-    envs.close()
-
-
 # ---------------------------------------------------------------------- what is freed
 
 

@@ -126,26 +126,3 @@ def test_worker_init_fn_must_be_callable(value: Any) -> None:
 def test_threads_refuse_worker_init_fn(make: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"argument.* 'worker_init_fn'"):
         make(worker_init_fn=choose_device)
-
-
-class Taking(Ledger):
-    """Takes arguments of any name."""
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__()
-        self.arguments = arguments
-
-
-def test_make_vec_passes_arguments_of_processes_on_to_no_environment_of_threads() -> None:
-    with pytest.raises(TypeError, match=r"'worker_init_fn' is for .*'async', which ThreadVectorE"):
-        make_vec(Taking, backend="thread", worker_init_fn=choose_device)
-    options: Any = {"env_kwargs": {"worker_init_fn": choose_device}}
-    with make_vec(Taking, backend="thread", **options) as envs:
-        assert envs.get_attr("arguments") == ({"worker_init_fn": choose_device},)
-
-
-def test_make_vec_passes_worker_init_fn_on_to_processes_alone() -> None:
-    make_vec(Ledger, backend="sync", worker_init_fn=choose_device).close()
-    assert "DEVICE" not in os.environ
-    with make_vec(Rendering(), 2, num_workers=2, worker_init_fn=choose_device) as envs:
-        assert envs.get_attr("device") == ("0", "1")

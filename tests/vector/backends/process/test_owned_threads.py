@@ -12,7 +12,6 @@ import pytest
 from tests.crosses import ordinarily
 from tests.envs import Ledger
 from vecspaces.aio import Pool
-from vecspaces.vector import AsyncVectorEnv
 
 METHODS = ordinarily(lambda method: method != "spawn", [("fork",), ("forkserver",), ("spawn",)])
 methods = pytest.mark.parametrize("method", METHODS)
@@ -87,9 +86,3 @@ def test_a_pool_holds_environments_that_own_their_thread(method: str) -> None:
             return await asyncio.gather(*(converse(pool, seed) for seed in range(4)))
 
     assert asyncio.run(main()) == [0.125] * 4
-
-
-def test_a_second_environment_of_a_process_is_answered_by_one_worker_each() -> None:
-    with pytest.raises(RuntimeError, match="inside the asyncio loop") as caught:
-        AsyncVectorEnv([Browser] * 2, num_workers=1)
-    assert "num_workers=len(env_fns)" in "".join(caught.value.__notes__)
