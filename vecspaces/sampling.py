@@ -68,14 +68,14 @@ def sample_actions(
         )
     if rng is not None and not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng: expected a numpy.random.Generator, found {show_value(rng)}")
-    is_given = (infos or {}).get(f"_{MASK}")
-    if is_given is not None and not (
-        isinstance(is_given, np.ndarray)
-        and is_given.dtype == np.bool_
-        and is_given.shape == (count,)
+    has_mask = (infos or {}).get(f"_{MASK}")
+    if has_mask is not None and not (
+        isinstance(has_mask, np.ndarray)
+        and has_mask.dtype == np.bool_
+        and has_mask.shape == (count,)
     ):
         expected = f"a bool array of shape ({count},)"
-        raise ValueError(f"infos['_{MASK}']: expected {expected}, found {show_value(is_given)}")
+        raise ValueError(f"infos['_{MASK}']: expected {expected}, found {show_value(has_mask)}")
     if rng is None and space is not single_action_space:
         # The conversion has a copy of the state, from which each call would draw the same.
         rng = single_action_space.np_random
@@ -95,11 +95,11 @@ def sample_actions(
 def masks_as_list(infos: Mapping[str, Any], num_rows: int) -> list[dict[str, Any]]:
     """Return one info per row that holds its mask alone, if it has one."""
     rows = infos_as_list({MASK: infos[MASK]} if MASK in infos else {}, num_rows)
-    is_given = infos.get(f"_{MASK}")
-    if is_given is None:
+    has_mask = infos.get(f"_{MASK}")
+    if has_mask is None:
         return rows
     # Not left to `infos_as_list`: the caller may exclude rows that a nested dict still includes.
-    return [row if there else {} for row, there in zip(rows, is_given, strict=True)]
+    return [row if there else {} for row, there in zip(rows, has_mask, strict=True)]
 
 
 def draw_action(space: Space[Any], info: Any, where: str) -> Any:
@@ -127,8 +127,8 @@ def sample_next(
         # In NEXT_STEP mode, the action of rows whose episode has ended is ignored, and a final
         # state may allow none. In SAME_STEP mode, their mask is that of the next episode.
         if MASK in infos and envs.metadata["autoreset_mode"] != AutoresetMode.SAME_STEP:
-            is_given = infos[f"_{MASK}"] & ~(terminations | truncations)
-            infos = {MASK: infos[MASK], f"_{MASK}": is_given}
+            has_mask = infos[f"_{MASK}"] & ~(terminations | truncations)
+            infos = {MASK: infos[MASK], f"_{MASK}": has_mask}
     return sample_actions(envs.single_action_space, count, infos, rng=rng)
 
 
@@ -140,14 +140,14 @@ def _draw_indices(
     number = int(space.n)
     if MASK not in infos:
         return rng.integers(number, size=count, dtype=space.dtype) + space.start
-    masks, is_given = infos[MASK], infos.get(f"_{MASK}")
+    masks, has_mask = infos[MASK], infos.get(f"_{MASK}")
     if not (isinstance(masks, np.ndarray) and masks.shape == (count, number)):
         return None
     if masks.dtype.kind not in "biu" or (masks.dtype != np.bool_ and np.any((masks >> 1) != 0)):
         return None
     allowed = masks.astype(np.bool_)
-    if is_given is not None:
-        allowed |= ~is_given[:, None]
+    if has_mask is not None:
+        allowed |= ~has_mask[:, None]
     places = allowed.cumsum(axis=1)
     if count and not places[:, -1].all():
         return None  # row by row, the error names the first

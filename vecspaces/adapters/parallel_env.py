@@ -220,8 +220,8 @@ class AgentDict(Env[Any, Any]):
             self._by_name("terminations", terminations, acted),
             self._by_name("truncations", truncations, acted),
         ]
-        for name in [each for each in self.agent_names if each in acted]:
-            is_over = any(each[name] for each in ends)
+        for name in [agent for agent in self.agent_names if agent in acted]:
+            is_over = any(flags[name] for flags in ends)
             if is_over == (name in alive):
                 text = "has a flag, and is among agents still" if is_over else "left without a flag"
                 text += ": an agent leaves agents in the step that terminates or truncates it"
@@ -372,8 +372,8 @@ class AgentStack(AgentDict):
     ) -> None:
         super().__init__(parallel_env, state)
         names, count = self.agent_names, len(self.agent_names)
-        single = _one_space(self.observation_space, "observation")
-        action = _one_space(self.action_space, "action")
+        single = _common_space(self.observation_space, "observation")
+        action = _common_space(self.action_space, "action")
         if info_space is None:
             shared = {} if self.info_space is None else self.info_space.spaces
             declared = {**dict.fromkeys(OF_ALL, _FLAG), **shared}
@@ -472,16 +472,16 @@ class AgentStack(AgentDict):
         return shown, {"agents": infos} if any(infos) else {}
 
     def _join(
-        self, space: Any, values: Any, what: str, is_given: Any = None, path: tuple[str, ...] = ()
+        self, space: Any, values: Any, what: str, reporting: Any = None, path: tuple[str, ...] = ()
     ) -> Any:
         """Put the values of all agents, or of those `given`, into a batch."""
         try:
             return concatenate(space, values, None)
         except Mismatch as error:
-            names = [n for n, has in zip(self.agent_names, is_given or repeat(True)) if has]  # noqa: B905  # endless
+            names = [n for n, has in zip(self.agent_names, reporting or repeat(True)) if has]  # noqa: B905  # endless
             reason = Mismatch(error.expected, error.actual, path + error.path, name=what)
             text = f"agent {names[error.row or 0]!r} of {self._title} returned an invalid {reason}"
-            kind = InvalidInfoError if is_given else InvalidObservationError
+            kind = InvalidInfoError if reporting else InvalidObservationError
             raise kind(text) from None
 
     def lost_info(self, first: Mapping[str, Any]) -> dict[str, Any]:
@@ -539,7 +539,7 @@ def _by_agent(members: Mapping[str, spaces.Space[Any]]) -> spaces.Dict[Any]:
     return spaces.Dict(members, sort_keys=False)  # in the order of possible_agents
 
 
-def _one_space(by_agent: spaces.Dict[Any], kind: str) -> spaces.Space[Any]:
+def _common_space(by_agent: spaces.Dict[Any], kind: str) -> spaces.Space[Any]:
     """Return the space, which is equal for all agents."""
     (first, space), *others = by_agent.spaces.items()
     for name, other in others:

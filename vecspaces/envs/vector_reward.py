@@ -55,6 +55,11 @@ class VectorReward(EnvWrapper):
         try:
             expected = tuple(get_attribute(env, "reward_space").shape)
         except AttributeError:
+            if weights is None:
+                raise ValueError(
+                    f"VectorReward: {env} has no reward_space, which says how many rewards there "
+                    "are: pass weights, one per reward"
+                ) from None
             expected = shape
         if len(expected) != 1 or 0 in expected or (weights is not None and shape != expected):
             where = expected if len(expected) == 1 and expected != (0,) else "(k,)"

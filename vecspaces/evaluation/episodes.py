@@ -1,4 +1,4 @@
-"""The loop over episodes: which row plays which, and which begin again when a worker is lost."""
+"""The loop over episodes: the episode of each row, and the repetition of lost episodes."""
 
 from __future__ import annotations
 

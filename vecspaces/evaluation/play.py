@@ -29,14 +29,7 @@ if TYPE_CHECKING:
 _ROWS_PER_WORKER, _MOST_ROWS_PER_WORKER = 16, 32
 _EPISODES_PER_ROW = 8
 # Arguments of the vector env that are set here.
-_CHOSEN_HERE = (
-    "autoreset_mode",
-    "on_worker_death",
-    "max_restarts",
-    "restart_window",
-    "num_workers",
-    "batch_size",
-)
+_CHOSEN_HERE = ("autoreset_mode", "on_worker_death", "max_restarts", "restart_window")
 
 
 #: The options of an episode's reset.
@@ -106,11 +99,11 @@ class Play:
         vector_kwargs = arguments["vector_kwargs"] or {}
         if not isinstance(vector_kwargs, Mapping):
             raise TypeError(f"vector_kwargs: expected a dict, found {show_value(vector_kwargs)}")
-        for name in _CHOSEN_HERE:
-            if name in vector_kwargs:
-                raise ValueError(
-                    f"vector_kwargs: {name} is {caller}'s own to decide, found {name!r}"
-                )
+        for name in vector_kwargs:
+            if name in arguments:
+                raise ValueError(f"vector_kwargs: {name} is an argument of {caller}: pass it there")
+            if name in _CHOSEN_HERE:
+                raise ValueError(f"vector_kwargs: {caller} chooses {name}: leave it out")
         on_step_timeout = vector_kwargs.get("on_step_timeout", "raise")
         if on_step_timeout not in ("raise", "restart"):  # losses are counted here
             raise ValueError(
@@ -193,7 +186,7 @@ def _check_policy(policy: Any) -> None:
         hint = ""
         if isinstance(policy, type):
             hint = f": make an instance, {policy.__name__}()"
-        elif hasattr(policy, "predict"):  # as models of Stable-Baselines3 have it
+        elif hasattr(policy, "predict"):  # Stable-Baselines3's models have this method
             hint = ": write lambda observations: model.predict(observations, deterministic=True)[0]"
         raise TypeError(
             "policy: expected a function of a batch of observations, or 'random', found "
@@ -283,7 +276,7 @@ def list_options(options: Any, episodes: int) -> list[dict[str, Any] | None] | N
             raise ValueError(
                 f"options of episode {k}: found a reset_mask, which is an option of vector envs"
             )
-    # What several episodes share is copied once.
+    # An object that several episodes share is copied once.
     return copy.deepcopy([None if entry is None else dict(entry) for entry in options])
 
 

@@ -1,4 +1,4 @@
-"""How a policy is called: with which rows, with or without infos and a state, or at random.
+"""Calls of a policy: the rows, infos and state that it gets; the random policy.
 
 Only a `PolicyAdapter` knows the arguments of a policy: observations, infos if it has a parameter of
 that name, and all rows if it has a state.

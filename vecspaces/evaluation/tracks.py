@@ -137,7 +137,7 @@ def _over_time(
 ) -> dict[str, Any]:
     """Return the infos of an episode by key: arrays of declared keys, and lists of others.
 
-    `declared` are merged infos of one row, and `own` the other keys of the environment's info,
+    `declared` are merged infos of one row, and `others_by_time` the other keys of its infos,
     which are not merged, because merging depends on the other rows.
     """
     merged: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Blocks: the memory of one leaf, in rows; values that are too large or written in part."""
+"""Blocks: the memory of one leaf, in rows; values that are too large are spilled."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SizedBlock(ArrayBlock):
     """
 
     # `shares` is the number of leaves that share an environment's capacity, from which the error
-    # computes the required one; 0: the node says how much the largest value needs.
+    # computes the required capacity; 0: the node says how much the largest value needs.
     __slots__ = ("_bytes", "_capacity", "_path", "_sizes", "_stride", "shares")
 
     def __init__(self, array: NDArray[np.uint8], path: Path = (), shares: int = 0) -> None:

@@ -84,7 +84,7 @@ def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
         try:
             pack(memory, 0, *values)
         except (OverflowError, struct.error):
-            return False  # one that is out of range
+            return False  # a number out of range
         return True
 
     return write
@@ -136,7 +136,7 @@ def _array_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
 
 
 def split_record(node: Record, values: list[Any]) -> list[list[Any]] | None:
-    """Return one list per member of many values of a record; None if one is not such a record."""
+    """Return one list of values per member; None if a value is not such a record."""
     try:
         if list(map(len, values)).count(len(node.keys)) != len(values):
             return None

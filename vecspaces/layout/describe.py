@@ -34,7 +34,7 @@ from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.nesting import Product
 
 _UTF8_BYTES = 4  # of a character at most
-_NO_TEXT = b"\xff"  # not UTF-8; a row without bytes would be one that was never written
+_NO_TEXT = b"\xff"  # not UTF-8; without bytes, the row would read as never written
 
 
 @singledispatch
@@ -162,7 +162,7 @@ class _BatchCodec:
             return _pack_arrays(node, batch, path)
         if isinstance(node, Variable):
             return _pack_variable(node, batch, path)
-        if self.is_stacked:  # pickled, as anything that is neither arrays nor of variable size
+        if self.is_stacked:  # neither arrays nor of variable size: pickled
             return 0, dump(fit_batch_of(node, batch, path))
         return 0, dump(tuple(fit_values(node, batch)))
 

@@ -346,7 +346,7 @@ class Rows:
         return self._port.reader(low, high)
 
     def batch_writer(self) -> Callable[[Any], None]:
-        """Return a function that does the same as `write_batch` with all rows, in less time."""
+        """Return a function that writes all rows, in less time than `write_batch`."""
         if isinstance(self._port, ArrayPort):
             return self._port.batch_writer()
         return self.write_batch

@@ -1,7 +1,7 @@
 """Ports: how the values of one node are written to and read from its blocks, one class per node.
 
-A port is created once, when a layout is bound to memory, with everything that is known then, so
-that writing a value needs no look-up and no dispatch.
+A port is created once, when a layout is bound to memory, so that writing a value needs no look-up
+and no dispatch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_SINGLE_WRITES = 2
 class Port(ABC):
     """The base of all ports; `Rows` forwards its calls to the port of the whole value."""
 
-    # Called as `write(row, value)`, for single values: a closure over all that it needs.
+    # Called as `write(row, value)`, for single values; a closure, so that it looks nothing up.
     write: Callable[[int, Any], None]
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
@@ -95,7 +95,7 @@ class ArrayPort(Port):
                 try:
                     rows[row] = fit(value, dtype, shape, path)
                 except Mismatch:
-                    if value.__class__ is tuple and len(value) == shape[0]:  # which part it is
+                    if value.__class__ is tuple and len(value) == shape[0]:  # to name the part
                         for place, part in enumerate(value):
                             fit(part, dtype, shape[1:], (*path, place))
                     raise
@@ -200,7 +200,7 @@ class RecordPort(Port):
                     write_member(row, value[key])
             except Mismatch:
                 raise
-            except RAISED:  # not a record, or an error of a foreign one
+            except RAISED:  # not a record, or an exception of another library's mapping
                 split(value, row)
                 raise
 
@@ -214,7 +214,7 @@ class RecordPort(Port):
         def write(values: list[Any]) -> None:
             parts = columns.split_record(node, values)
             if parts is None:
-                write_rows(values)  # which finds the value that is not such a record
+                write_rows(values)  # raises the error of the wrong value
             else:
                 for write_column, column in zip(writers, parts, strict=True):
                     write_column(column)

@@ -161,7 +161,7 @@ class BoxSampler:
 
 
 class _Group:
-    """The entries `where` (flat indices; None: all) with one distribution, drawn by one call."""
+    """Draws entries of one distribution by one call; `where`: their flat indices; None: all."""
 
     def __init__(self, law: str, where: Any, low: FloatArray, high: FloatArray) -> None:
         if law == "uniform":

@@ -204,7 +204,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         low: Any = None if np.all(self.low == smallest) else self.low
         high: Any = None if np.all(self.high == largest) else self.high
         if low is None and high is None and self.dtype.kind == "f":
-            high = self.high  # nan fails a comparison, and nothing else
+            high = self.high  # the comparison refuses NaN alone
         agree = self.low.size >= _MINIMUM_FASTER_FROM and all(
             bound is None or all_equal(bound) for bound in (low, high)
         )

@@ -94,7 +94,7 @@ class MultiBinary(ArraySpace[np.int8]):
         array = x if isinstance(x, np.ndarray) else self._to_array(x)
         if array is None or array.shape != self._shape:
             return False
-        if array.dtype.kind in "iu":  # shifted by one bit, zero and one alone are zero
+        if array.dtype.kind in "iu":  # only 0 and 1, shifted by one bit, are 0
             return not np.count_nonzero(array >> 1)
         try:
             return bool(np.all((array == 0) | (array == 1)))

@@ -84,7 +84,7 @@ class Text(StandardSpace[str]):
                 raise TypeError(f"charset: expected characters, found {show_value(character)}")
             if len(character) != 1:
                 raise ValueError(f"charset: expected single characters, found {character!r}")
-        # A str, which is copied, hashed and compared in no time; its other forms are found by it.
+        # A str is cheap to copy, hash and compare; it is the key of its other forms.
         self._charset = "".join(dict.fromkeys(characters))
         super().__init__(dtype=str, seed=seed)
 

@@ -1,4 +1,4 @@
-"""`check_env`: which probes run, how their recordings are compared, and the report."""
+"""`check_env`: runs probes, compares their recordings, and reports."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class _Check:
             self._compare_processes(trace, self._spawn)
         modes: list[str | None] = [*alone.modes] if _takes_mode(self._make_env) else [None]
         self._render(modes, trace if same_in_company else None)
-        if "global-random" in self.findings:  # which is the more precise finding
+        if "global-random" in self.findings:  # the more precise finding
             self.findings.pop("touches-globals", None)
 
     # ------------------------------------------------------------------ running

@@ -134,7 +134,7 @@ def try_seeds(host: ProbeHost, played: Played, num_steps: int, budget: float) ->
         other = _build(host).env
         seeded.append(play(other, seed + number))
         _close(other)
-    # Where episodes rarely differ, some are equal by chance: hardly all of one, none of the other.
+    # If episodes rarely differ, some are equal by chance, but rarely all of them.
     repeats = {*unseeded} == {first} and first not in seeded
     ignores = {*seeded} == {first} and first not in unseeded
     if ignores and len(seeded) >= 4:

@@ -192,7 +192,7 @@ class Recorder:
             raise StopPlaying from None
 
     def _look_back(self) -> None:
-        """Check whether the last call changed the results of the one before it."""
+        """Check whether the last call changed the result of the call before."""
         for name, value, known in self._kept:
             if digest(value) != known:
                 self._find(f"reused-{name}", f"writes to the {name} that it returned before")

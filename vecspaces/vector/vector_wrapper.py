@@ -507,7 +507,10 @@ class VectorRewardWrapper(VectorWrapper[ObsType, ActType, ObsType, ActType, Arra
 def check_vector_env(env: Any) -> Any:
     """Return the vector env to wrap; raise TypeError for anything else."""
     if not isinstance(env, VectorEnv):
-        raise TypeError(f"env must be a vecspaces.vector.VectorEnv, found {type(env).__name__}")
+        raise TypeError(
+            "env must be a vecspaces.vector.VectorEnv, such as make_vec returns, found "
+            f"{type(env).__name__}"
+        )
     return env
 
 

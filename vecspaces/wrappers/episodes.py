@@ -18,7 +18,7 @@ class EpisodeBounds(NamedTuple):
 
     rows: RowChoice
     begun: Mask | None  # rows with the first observation of an episode, and no step; None: no row
-    reset: Mask | None  # those of them that the caller reset, not an autoreset
+    reset: Mask | None  # of these rows, those that the caller reset, not an autoreset
     ended: Mask  # rows with the last step of an episode
     gone: Mask | None = None  # rows of agents that are gone, which are zero
 
@@ -29,7 +29,7 @@ class EpisodeWrapper(
 ):
     """A wrapper that knows when the episodes of its rows begin and end, in every autoreset mode.
 
-    Derived classes override `_begin`, which makes the state of rows anew whatever it was, and
+    Derived classes override `_begin`, which replaces the state of rows, and
     `_follow`, which changes it.
     """
 

@@ -138,7 +138,7 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
         counted, gone = observations, progress.gone
-        if progress.reset is not None:  # what `reset` returned was counted at that time
+        if progress.reset is not None:  # the observations of `reset` were counted by `reset`
             new = ~(progress.reset & self._shown[progress.rows])
             counted = observations[new if gone is None else new & ~gone]
         elif gone is not None:

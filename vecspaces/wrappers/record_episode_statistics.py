@@ -9,6 +9,7 @@ from typing import Any, Generic
 import numpy as np
 import numpy.typing as npt
 
+from vecspaces.checks import check_count
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
 from vecspaces.vector.vector_wrapper import RowChoice
@@ -61,6 +62,7 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
         stats_key: str = "episode",
     ) -> None:
         super().__init__(env)
+        check_count("buffer_length", buffer_length, least=0)
         if stats_key in list(env.info_space or ()):
             raise ValueError(
                 f"the info_space of {env} has the key {stats_key!r}: use another stats_key for "

@@ -1,11 +1,11 @@
 """Engine: issues commands as tickets, waits for their replies, and returns their results.
 
-`check` refuses what is not legal now; `issue_*` send a command; `wait` and `receive` wait (see
-`waits.py`) until its results can be read, and `end` ends it.
+`check` refuses calls that are not legal now; `issue_*` send a command; `wait` and `receive` (see
+`waits.py`) wait until its results can be read, and `end` ends it.
 
-An interrupt in `links.wait` changes nothing, so the wait can be repeated. Everything else that
-changes rows and workers runs while `replies.inside` is True. If a call finds it True, an interrupt
-came there: the rows of the open tickets are lost, and a reset replaces their workers.
+An interrupt in `links.wait` changes nothing, so the wait can be repeated. Rows and workers are
+changed while `replies.inside` is True. If it is True when a call begins, an interrupt ended the
+last change: the rows of the open tickets are lost, and a reset replaces their workers.
 """
 
 from __future__ import annotations
@@ -441,9 +441,14 @@ class Engine:
         """Return the steps of a complete rollout; the next step begins another."""
         self.check("step", "rollout_view")
         buffers, steps = self._links.buffers, self.ring.rollout_steps
-        infos = buffers.plan.infos
+        infos, observations = buffers.plan.infos, buffers.plan.observations
+        if not observations.fixed:
+            raise ValueError(
+                "rollout_view() needs observations that are arrays, alone or in Dicts and Tuples, "
+                f"found {observations.space}: keep what step returns"
+            )
         rollout = Rollout(
-            buffers.plan.observations.ring(buffers.arena, steps + 1),
+            observations.ring(buffers.arena, steps + 1),
             buffers.rewards[1 : steps + 1].copy(),
             buffers.terminations[1 : steps + 1].copy(),
             buffers.truncations[1 : steps + 1].copy(),

@@ -1,4 +1,4 @@
-"""Legality: which call is allowed in which state, and the errors of those that are not."""
+"""Legality: the calls that each state allows, and the errors of refused calls."""
 
 from __future__ import annotations
 

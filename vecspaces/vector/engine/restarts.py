@@ -1,4 +1,4 @@
-"""The budget of restarts: how many workers that died or are late may be replaced in which time."""
+"""The budget of restarts: how many workers may be replaced within a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supervisor: the state of every worker, and what follows when it ends, is late or is replaced."""
+"""Supervisor: the state of each worker, and the consequences of deaths, delays and restarts."""
 
 from __future__ import annotations
 

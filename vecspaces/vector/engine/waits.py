@@ -1,6 +1,6 @@
 """Waits: how the caller waits for the replies of commands, and what ends a wait.
 
-Every wait is bounded by a time limit, or looks regularly for slow and dead workers. An interrupt in
+Every wait has a time limit, or looks for slow and dead workers at intervals. An interrupt in
 `links.wait` changes nothing, so the wait can be repeated.
 """
 
@@ -207,7 +207,7 @@ class Waits:
     def _overrun(self, limit: float | None, timeout: float | None) -> None:
         """Raise that a wait took too long, or restart the workers that are late.
 
-        They are restarted only if the time is that of the settings, and the call has no `timeout`.
+        They are restarted only if the limit is `step_timeout`, not the call's `timeout`.
         """
         replies, settings, seconds = self._replies, self._settings, limit or 0.0
         if timeout is None and self._restarts_late:

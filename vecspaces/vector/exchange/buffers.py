@@ -113,8 +113,8 @@ class Slice(NamedTuple):
 class Buffers:
     """The views of one process on the rows, bound once.
 
-    `arena` is private memory if None; `dumps` pickles actions whose classes are of the main module,
-    which are otherwise pickled by reference. `infos` has one `InfoRows` per slot, or none.
+    `arena` is private memory if None; `dumps` pickles actions by value if their classes are of the
+    main module. `infos` has one `InfoRows` per slot, or none.
     """
 
     def __init__(

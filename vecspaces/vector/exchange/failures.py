@@ -74,7 +74,7 @@ class Message(str):
         return message
 
     def within(self, first: int, worker: str = "worker", width: int = 1) -> Message:
-        """Return the message with other numbers, and another word for workers.
+        """Return the message with the numbers of an outer vector env, and its word for workers.
 
         Environment 0 has number `first`, and each becomes `width` environments.
         """
@@ -93,7 +93,7 @@ class Message(str):
         return Message, (self.template, *self.fields)
 
 
-#: Parts of the messages of other libraries, and what to do then.
+#: Parts of messages of other libraries, and the advice for each.
 _ADVICE = {
     "daemonic processes are not allowed to have children": (
         "workers are daemons: environments that start processes with multiprocessing need "
@@ -385,7 +385,7 @@ def _renumber(error: BaseException, first: int, width: int = 1) -> None:
 
 
 def renumbered(error: Exception, width: int) -> Exception:
-    """Return the error of a vector env whose environments are `width` ones of an outer one.
+    """Return the error of an inner vector env with outer numbers, `width` per environment.
 
     The error itself stays as it is, because it may be raised again.
     """

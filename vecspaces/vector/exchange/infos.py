@@ -37,8 +37,8 @@ _FEW = 4
 _DICT, _ARRAY = {dict}, {np.ndarray}
 # The codes of `array` and NumPy for Python numbers.
 _CODES = {float: ("d", "f8"), int: ("q", "i8"), bool: ("b", "?")}
-# What the entries of a column's array were before: arrays, NumPy scalars, Python numbers. This is
-# not an Enum, whose members pickle slowly.
+# The former types of a column's entries: arrays, NumPy scalars, Python numbers. Members of an Enum
+# would pickle slowly.
 _ARRAYS, _SCALARS, _PYTHON = range(3)
 
 
@@ -105,7 +105,7 @@ def gather(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
 def _by_key(infos: Mapping[int, Mapping[str, Any]]) -> list[_Block]:
     """Sort infos by key: one block if all have the same keys, otherwise one block per key."""
     rows, dicts = list(infos), list(infos.values())
-    # Equal key count plus every key of the first means equal keys, which is the usual case.
+    # The usual case: every info has the keys of the first, and no more.
     if len(dicts) == 1:
         return [(rows, {key: [value] for key, value in dicts[0].items()})]
     keys = dicts[0] if dicts else ()

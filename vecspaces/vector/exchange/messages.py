@@ -37,9 +37,9 @@ class Op(IntEnum):
     DONE = 18
     PART = 19
     FAILED = 20
-    # reported of workers, not by them
+    # reports about workers
     DIED = 21
-    STEPPED = 22  # several workers, the payload, have replied to one `STEP` without a payload
+    STEPPED = 22  # several workers (the payload) replied to a `STEP`, each without a payload
 
     @property
     def verb(self) -> str:

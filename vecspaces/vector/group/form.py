@@ -1,4 +1,4 @@
-"""The form of results, such as the length of a tuple, checked in every step without `validate`."""
+"""Checks that run in every step, even without `validate=True`: the form of results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error o
 
     @classmethod
     def outside(cls, name: str, reason: object, row: int | None = None) -> InvalidResult:
-        """Make the error for an observation or an info, as `name` says, outside of its space."""
+        """Make the error for an observation or info, called `name`, outside of its space."""
         is_info = name == "info"
         kind = InvalidInfoError if is_info else InvalidObservationError
         advice = ", or leave the key out" if is_info else ""
@@ -57,7 +57,7 @@ class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error o
 
 
 def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
-    """Make the failure of the environments that ran, or of the one of the error."""
+    """Make the failure of the environment that the error names, or else of those that ran."""
     reported: BaseException = error
     if isinstance(error, Mismatch):
         name = error.name or "observation"
@@ -72,10 +72,10 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
 
 
 def is_from_env(error: BaseException, others_go_on: bool = True) -> bool:
-    """Whether an exception counts as an environment's own, as all types in `RAISED` do.
+    """Whether an exception is treated as an environment's: if its type is in `RAISED`.
 
-    If other rows continue, all types do except interrupts: libraries that wait raise other
-    exceptions than `Exception`, such as the cancellation of a task.
+    If other rows continue, only interrupts are not, because libraries that wait raise exceptions
+    that are no `Exception`, such as the cancellation of a task.
     """
     kind = type(error)  # isinstance would read the exception's __class__, which may raise
     passes = not others_go_on or issubclass(kind, KeyboardInterrupt)

@@ -225,7 +225,7 @@ class Group(ABC):
     def _rebuild(self, broken: Iterable[int], begun: Iterable[int]) -> Failures:
         """Build failed environments again; return the rows in which this fails, with the failures.
 
-        Those are the `broken` ones, and the rows among `begun` that failed in a stream: the caller
+        Failed are the `broken` rows, and the rows of `begun` that failed in a stream: the caller
         may have sent the reset before it received the failure.
         """
         wanted, failures = self._failed.intersection(begun).union(broken), Failures()
@@ -268,7 +268,7 @@ class Group(ABC):
             return failed(error, rows, "build")
         return None
 
-    # ------------------------------------------------------------------ what the kinds differ in
+    # ------------------------------------------------------------------ methods of each kind
 
     def whole(self, rows: Sequence[int]) -> list[Sequence[int]]:
         """Divide some of the rows into those that step together."""

@@ -113,7 +113,7 @@ class Groups:
             low = group.rows.stop
 
     def divide(self, arguments: Any) -> Iterable[tuple[Group, Any]]:
-        """Return the arguments of a command for each group that it concerns."""
+        """Return the arguments of a command, by group, for the groups that have its rows."""
         for group in self._groups:
             part = None if arguments is None else _part(arguments, group.rows)
             if part is not None or arguments is None:
@@ -121,7 +121,7 @@ class Groups:
                 yield group, part
 
     def execute(self, op: Op, slot: int, arguments: Any) -> Any:
-        """Execute a command in all groups that it concerns, as `Group.execute` does in one."""
+        """Execute a command in the groups that have its rows."""
         results = [group.execute(op, slot, part) for group, part in self.divide(arguments)]
         if op in (Op.CALL, Op.SAVE_STATE):
             return {row: value for result in results for row, value in result.items()}

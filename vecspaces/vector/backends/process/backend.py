@@ -8,8 +8,8 @@
           └── Buffers ──────── one anonymous Arena ──────── Buffers ┘
 
 A command is one message over the worker's pipe. Observations, actions, rewards and flags are in the
-arena, which is made when the workers have described their spaces, in a file whose descriptor each
-worker was given at its start.
+arena, an anonymous file whose descriptor each worker gets at its start. The arena is laid out when
+the workers have described their spaces.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _DAEMON = (
 )
 # The longest time until workers have ended after a signal.
 _TERMINATE_SECONDS = 0.3
-# The longest time until a worker that closed its stream has ended.
+# The longest time from the end of a worker's stream to the end of its process.
 _EXIT_SECONDS = 0.5
 # The interval of checks for deaths without process descriptors.
 _DEATH_SECONDS = 0.1

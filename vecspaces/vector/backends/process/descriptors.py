@@ -1,7 +1,7 @@
 """Descriptors that are opened together or not at all, and passed to processes at their start.
 
-None is inherited by `exec`. Whoever closes some forgets their numbers first, so that neither a
-repeated call nor a process that another thread forks meanwhile closes a number that was reused.
+None is inherited by `exec`. An owner forgets the numbers before it closes them, so that no
+repeated call, and no process forked by another thread, closes a number that was reused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may hang in a forked worker: threads of the caller, which a fork does not copy."""
+"""Threads of the caller, which a fork does not copy, so that a forked worker may hang."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _SLOW_SERVER = (
 # The interval of checks for Ctrl-C and the time limit, while a fork server starts a process, and
 # the longest time until a start has ended after the server was killed.
 _SERVER_SECONDS, _SERVER_END_SECONDS = 0.1, 1.0
-# What the system has too little of, by the number of the error.
+# The limits of the system, by the number of the error.
 _LIMITS = {
     errno.EMFILE: "open files than `ulimit -n` allows this process, up to 12 for each worker",
     errno.ENFILE: "open files than the system allows",
@@ -183,7 +183,7 @@ def end_all(workers: list[WorkerProcess], timeout: float) -> None:
 
 
 def end_trees(workers: Iterable[WorkerProcess]) -> None:
-    """End what workers that have ended leave; called before their numbers can be reused."""
+    """End the processes that ended workers leave, before the workers' numbers can be reused."""
     with uninterrupted():  # files of /proc are opened
         left = [worker for worker in workers if worker.tree is not None]
         if not system.PROC:

@@ -1,4 +1,4 @@
-"""What a worker starts, such as a simulator: found after the worker has ended, and ended too.
+"""Processes that a worker starts, such as a simulator: they are found, and ended, after the worker.
 
 A worker leads a process group of its own. This is no session, so it keeps its terminal, but Ctrl-C
 reaches the caller alone. A program that starts a session leaves the group; like every program, it
