@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 from typer.testing import Result
 
@@ -154,6 +158,70 @@ def test_what_is_no_model_is_refused() -> None:
         file.writestr("data", json.dumps(saved))
     pytest.importorskip("sb3_contrib")
     assert "is of none of MaskablePPO" in run("CartPole-v1 --sb3 contrib.zip").output
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that learnt under VecNormalize what it cannot tell from raw observations."""
+    library = pytest.importorskip("stable_baselines3", reason="SB3 is not installed")
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    folder = tmp_path_factory.mktemp("trained")
+    env = VecNormalize(make_vec_env(Signal, 4, seed=0))
+    model = library.PPO("MlpPolicy", env, seed=0, n_steps=64, batch_size=64, device="cpu")
+    model.learn(2048).save(folder / "model.zip")
+    env.save(str(folder / "statistics.pkl"))
+    return folder
+
+
+class Signal(gymnasium.Env[Any, Any]):
+    """Shows which action is right, by a small difference of large numbers."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return self._show(), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        reward = float(action == self.right)
+        return self._show(), reward, self.time == 20, False, {}
+
+    def _show(self) -> Any:
+        self.right = int(self.np_random.integers(2))
+        return np.array([5000 + self.right], np.float32)
+
+
+SIGNAL = "tests.cli.test_evaluate:Signal"
+
+
+def play(episodes: int, model: Path, *more: str) -> Result:
+    given = f"{SIGNAL} --episodes {episodes} --seed 0 --backend sync"
+    return run(given, "--sb3", str(model), *more)
+
+
+def test_a_model_trained_under_vecnormalize_sees_what_it_was_trained_with(trained: Path) -> None:
+    model, statistics = trained / "model.zip", str(trained / "statistics.pkl")
+    journalled = partial(play, 30, model, "--json", "-", "--journal", "runs")
+    result = journalled("--vecnormalize", statistics)
+    assert json.loads(result.stdout)["mean_return"] > 18
+    assert "holds episodes of another evaluation" in journalled().stderr
+    result = play(30, model, "--json", "-")
+    assert json.loads(result.stdout)["mean_return"] < 15
+
+
+def test_what_holds_no_statistics_for_the_model_is_refused(trained: Path) -> None:
+    Path("text.pkl").write_text("text")
+    Path("list.pkl").write_bytes(pickle.dumps([1]))
+    for name in ("gone.pkl", "text.pkl", "list.pkl"):
+        result = play(3, trained / "model.zip", "--vecnormalize", name)
+        assert result.exit_code == 2
+        expected = f"of Box(-inf, inf, (1,), float32), found {name}"
+        assert expected in " ".join(result.stderr.split())
 
 
 def test_a_model_of_other_spaces_is_refused_with_its_own() -> None:

@@ -12,7 +12,7 @@ from vecspaces.cli import options
 from vecspaces.cli.console import make_facts, output, progress_bar, write_json
 from vecspaces.cli.errors import refuse
 from vecspaces.cli.options import option
-from vecspaces.cli.sb3 import as_policy, load_model
+from vecspaces.cli.sb3 import as_policy, load_model, load_statistics
 from vecspaces.evaluation import evaluate as run_evaluation
 
 # Results of a network depend on the batch size, in their last bits.
@@ -21,6 +21,10 @@ _SB3_ROWS = 16
 
 _POLICY = "A function that takes a batch of observations and returns actions; or random."
 _SB3 = "A model of Stable-Baselines3 as the policy. Loading it runs code in the file."
+_VECNORMALIZE = (
+    "Statistics that VecNormalize.save wrote, to normalise observations for the model of --sb3. "
+    "Loading them runs code in the file."
+)
 _AGENTS = "dict, for parallel environments of PettingZoo: returns are sums."
 _ROWS = "Number of rows in each call of the policy."
 _JOURNAL = "Write each finished episode to this file, and continue from it."
@@ -33,6 +37,7 @@ def evaluate(
     env_arg: options.EnvArg = None,
     policy: Annotated[str | None, option(_POLICY, metavar="MODULE:FUNCTION")] = None,
     sb3: Annotated[_File, option(_SB3, metavar="MODEL.ZIP")] = None,
+    vecnormalize: Annotated[_File, option(_VECNORMALIZE, metavar="FILE")] = None,
     episodes: Annotated[int, option("Number of episodes.", min=1)] = 100,
     seed: options.Seed = None,
     options_file: Annotated[
@@ -65,6 +70,8 @@ def evaluate(
     """
     if (policy is None) == (sb3 is None):
         refuse("expected --policy MODULE:FUNCTION, --policy random, or --sb3 MODEL.ZIP")
+    if vecnormalize is not None and sb3 is None:
+        refuse("--vecnormalize: expected --sb3 MODEL.ZIP with it, found none")
     options.prepare(policy)
     env_kwargs = options.parse_env_args(env_arg)
     options.find_env(env, agents, **env_kwargs)
@@ -74,7 +81,9 @@ def evaluate(
         played: Any = find_policy(policy)
     else:
         batch_size = batch_size or _SB3_ROWS
-        played = as_policy(load_model(sb3))
+        model = load_model(sb3)
+        statistics = None if vecnormalize is None else load_statistics(vecnormalize, model)
+        played = as_policy(model, statistics)
     arguments: Any = {"env_kwargs": env_kwargs, "vector_kwargs": vector_kwargs, "agents": agents}
     arguments |= {"seed": seed, "options": episode_options, "backend": backend}
     arguments |= {"num_envs": num_envs, "num_workers": num_workers, "batch_size": batch_size}

@@ -1,7 +1,8 @@
-"""Models of Stable-Baselines3 as policies for `--sb3`."""
+"""Models of Stable-Baselines3 as policies for `--sb3`, with statistics of VecNormalize."""
 
 from __future__ import annotations
 
+import pickle
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -46,15 +47,31 @@ def load_model(path: Path) -> Any:
     return getattr(require_extra(library, "sb3"), name).load(path, device="cpu")
 
 
-def as_policy(model: Any) -> Callable[..., Any]:
-    """Return the policy of a model: its deterministic actions."""
-    return partial(_choose_masked if type(model).__name__ == "MaskablePPO" else _choose, model)
+def load_statistics(path: Path, model: Any) -> Any:
+    """Return what `VecNormalize.save` wrote for a model; this runs code in the file."""
+    utils = require_extra("stable_baselines3.common.utils", "sb3")
+    try:
+        statistics = pickle.loads(path.read_bytes())
+        utils.check_shape_equal(statistics.observation_space, model.observation_space)
+        return statistics
+    except Exception as error:  # a pickle may raise anything
+        raise ValueError(
+            "--vecnormalize: expected a file that VecNormalize.save wrote for observations of "
+            f"{model.observation_space}, found {path}: {error}"
+        ) from error
 
 
-def _choose(model: Any, observations: Any, **masks: Any) -> Any:
+def as_policy(model: Any, statistics: Any = None) -> Callable[..., Any]:
+    """Return the deterministic actions of a model, as a `partial` that a journal records."""
+    normalize = statistics.normalize_obs if statistics else lambda observations: observations
+    choose = _choose_masked if type(model).__name__ == "MaskablePPO" else _choose
+    return partial(choose, model, normalize)
+
+
+def _choose(model: Any, normalize: Any, observations: Any, **masks: Any) -> Any:
     """Return actions; models raise errors of any type for other observations."""
     try:
-        return model.predict(observations, deterministic=True, **masks)[0]
+        return model.predict(normalize(observations), deterministic=True, **masks)[0]
     except Exception as error:
         raise ValueError(
             f"--sb3: the model was trained with observations of {model.observation_space}, and "
@@ -62,11 +79,11 @@ def _choose(model: Any, observations: Any, **masks: Any) -> Any:
         ) from error
 
 
-def _choose_masked(model: Any, observations: Any, infos: Any) -> Any:
+def _choose_masked(model: Any, normalize: Any, observations: Any, infos: Any) -> Any:
     """Pass on masks as sb3-contrib takes them: one flat row per environment."""
     if not np.all(infos.get(f"_{MASK}", False)):
         raise ValueError(f"--sb3: MaskablePPO needs {MASK!r} in each info, found none")
     masks = infos[MASK]
     if masks.dtype == object:  # the entries of a MultiDiscrete have masks of unequal lengths
         masks = np.array([np.concatenate(mask) for mask in masks])
-    return _choose(model, observations, action_masks=masks.reshape(len(masks), -1))
+    return _choose(model, normalize, observations, action_masks=masks.reshape(len(masks), -1))
