@@ -159,6 +159,20 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Skip a test that asks for a start method which VECSPACES_SYSTEM hides."""
+    try:
+        return (yield)
+    except BaseException as error:
+        cause: BaseException | None = error  # or what `pytest.warns` and others were ended by
+        while cause is not None and not system.FORK:
+            if str(cause).endswith(("found 'fork'", "found 'forkserver'")):
+                pytest.skip(str(cause))
+            cause = cause.__context__
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Escape lone surrogates in a failure, which otherwise ends the run: xdist cannot send them."""
     report = yield

@@ -101,11 +101,11 @@ def quietly(measure: Callable[[], T], holds: Callable[[T], object], tries: int =
 
 
 def settled(read: Callable[[], T], expected: T) -> T:
-    """What `read` returns, as soon as it is `expected`, or after ten seconds.
+    """What `read` returns, as soon as it is `expected`, or after half a minute.
 
-    On a busy machine a process that was killed may end a little later.
+    On a busy machine a process that was killed may end some seconds later.
     """
-    give_up = time.monotonic() + 10.0
+    give_up = time.monotonic() + 30.0
     while (found := read()) != expected and time.monotonic() < give_up:
         time.sleep(0.02)
     return found

@@ -35,10 +35,11 @@ class Gate:
     """What environments wait for, until the end of a test."""
 
     def __init__(self) -> None:
-        self.opens = threading.Event()
+        self.opens, self.is_reached = threading.Event(), threading.Event()
         self.events: list[tuple[str, int]] = []
 
     def wait_at_the_gate(self) -> None:
+        self.is_reached.set()
         self.opens.wait()
 
 
@@ -116,10 +117,11 @@ def test_all_calls_of_an_environment_are_in_its_thread(
     assert sorted(gate.events) == [(what, row) for what in ("build", "close") for row in range(3)]
 
 
-def test_restart_abandons_a_thread_which_writes_nothing_late(gate: Gate) -> None:
-    with make(gate, step_timeout=0.2, copy=False) as envs:
+def test_restart_abandons_a_thread_which_writes_nothing_late(gate: Gate, hurry: Any) -> None:
+    with make(gate, step_timeout=100.0, copy=False) as envs:
         envs.reset(seed=0)
         envs.recv(3)
+        hurry(gate.is_reached.is_set, 1)
         envs.send([HANG], [1])
         with pytest.raises(StepTimeoutError, match="environment 1 ") as caught:
             envs.recv(1)
@@ -163,13 +165,14 @@ def test_close_names_environments_of_abandoned_threads(gate: Gate) -> None:
     assert settled(lambda: ("close", 1) in gate.events, True)
 
 
-def test_start_timeout_names_a_constructor_that_hangs(gate: Gate) -> None:
+def test_start_timeout_names_a_constructor_that_hangs(gate: Gate, hurry: Any) -> None:
     env_fns = [partial(Told, number, gate, (1).__eq__) for number in range(3)]
+    hurry(gate.is_reached.is_set, 1)
     with (
         within(5.0),
         pytest.raises(StepTimeoutError, match=r"environment 1 .*being built") as error,
     ):
-        ThreadVectorEnv(env_fns, start_timeout=0.2)
+        ThreadVectorEnv(env_fns, start_timeout=100.0)
     assert error.value.env_ids == (1,)
     assert error.value.stack is not None and "wait_at_the_gate" in error.value.stack
     closed = [("close", 0), ("close", 2)]

@@ -18,6 +18,7 @@ from tests.envs import ledgers
 from tests.leaks import read_stat
 from tests.programs import environ, run_python
 from tests.vector.bounds import assert_gone, kill, settled
+from vecspaces import system
 from vecspaces.vector import AsyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -32,6 +33,7 @@ def make(count: int = 2, **arguments: Any) -> Any:
     return AsyncVectorEnv(ledgers(count), num_workers=count, context="forkserver", **arguments)
 
 
+@pytest.mark.skipif(not system.PIDFD, reason="the server's end is that of its workers")
 def test_restart_after_the_server_ended_starts_another() -> None:
     with make(on_worker_death="restart") as envs:
         envs.reset(seed=0)
