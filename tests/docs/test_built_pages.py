@@ -87,23 +87,6 @@ def test_the_page_of_a_class_has_its_public_methods(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "words"),
-    [
-        ("vecspaces.make_vec", ["num_envs", "env_kwargs", "backend"]),
-        ("vecspaces.vector.AsyncVectorEnv", ["num_workers", "on_worker_death", "send", "recv"]),
-        ("vecspaces.vector.ThreadVectorEnv", ["num_workers", "step"]),
-        ("vecspaces.spaces.Box", ["low", "high", "shape", "is_bounded"]),
-        ("vecspaces.testing.check_env", ["Raises", "make_env", "seed"]),
-        ("vecspaces.aio.Pool", ["await", "restart_after"]),
-        ("vecspaces.wrappers.NormalizeObservation", ["epsilon"]),
-    ],
-)
-def test_a_page_says_what_its_readers_look_for(page: str, words: list[str]) -> None:
-    text = read(GENERATED / f"{page}.html")
-    assert [word for word in words if word not in text] == []
-
-
-@pytest.mark.parametrize(
     ("query", "page"),
     [
         ("daemonic processes are not allowed to have children", "troubleshooting"),

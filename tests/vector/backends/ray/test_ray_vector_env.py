@@ -18,17 +18,16 @@ import numpy as np
 import pytest
 
 from tests.contract import assert_same_run
-from tests.envs import Ledger, Sampler, ledgers
+from tests.envs import Sampler, ledgers
 from tests.envs.faulty import GATE, arm, factories, open_gate
 from tests.leaks import read_stat
 from tests.vector.backends.ray.clusters import BERTH, actor_of, in_processes, more_nodes, node_of
 from tests.vector.bounds import settled, within
-from vecspaces import Space, spaces
+from vecspaces import spaces
 from vecspaces.errors import (
     StepTimeoutError,
     WorkerDiedError,
 )
-from vecspaces.layout import Array, describe
 from vecspaces.vector import RayVectorEnv, SyncVectorEnv
 from vecspaces.vector.backends.ray.cluster import Reservation
 
@@ -102,28 +101,6 @@ def test_a_cluster_with_too_few_cpus_says_what_was_asked_for_and_what_there_is(
     assert late.value.env_ids == tuple(range(9))
     for part in ("start_timeout (2 s)", "9 of 9 actors", "CPU: 9 x 1 asked for; 4 in the cluster"):
         assert part in str(late.value)
-
-
-@pytest.mark.usefixtures("lent_actors")
-def test_how_a_space_is_stored_is_the_callers_to_say() -> None:
-    class Whole(Space[Any]):
-        """Registered here alone; elsewhere its values would be pickled."""
-
-        def __eq__(self, other: object) -> bool:
-            return type(other).__name__ == "Whole"
-
-    def make() -> Any:
-        env = Ledger()
-        env.observation_space = spaces.Dict(x=Whole())
-        env.step = lambda action: ({"x": action}, 0.0, False, False, {})
-        env.reset = lambda **_: ({"x": 7}, {})
-        return env
-
-    describe.register(Whole, lambda space: Array(np.dtype(np.int16), ()))
-    with RayVectorEnv([make] * 2, num_workers=2) as envs:
-        assert envs.reset()[0]["x"].tolist() == [7, 7]
-        observations = envs.step([0, 1])[0]["x"]
-        assert (observations.tolist(), observations.dtype) == ([0, 1], np.int16)
 
 
 # ---------------------------------------------------------------------- what crosses the cluster
