@@ -45,13 +45,41 @@ def test_the_first_difference_is_named(mode: str, other: Any, action: int, expec
         opening([(camera(), Discrete(2)), (other, Discrete(action))], observation_mode=mode)
 
 
+class Silent(gymnasium.Space[str]):
+    """Words; the class says nothing about equality."""
+
+    def __init__(self, length: int = 3) -> None:
+        super().__init__(dtype=str)
+        self.length = length
+
+
+class Plain(Space[Any]):
+    """The same as a space of vecspaces."""
+
+    def __init__(self, length: int = 3) -> None:
+        super().__init__()
+        self.length = length
+
+
+KINDS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)]
+
+
+@diagonal(
+    kind=KINDS, make=[Silent, Plain, lambda length=3: gymnasium.spaces.Dict(word=Silent(length))]
+)
+def test_spaces_without_equality_are_compared_by_their_attributes(kind: Any, make: Any) -> None:
+    kind([lambda: Robot(make(), Discrete(2))] * 3).close()
+    with pytest.raises(RuntimeError, match="environment 2 has observation space"):
+        kind([lambda length=length: Robot(make(length), Discrete(2)) for length in (3, 3, 4)])
+
+
 def bounded(library: Any, number: int) -> Robot:
     return Robot(library.Box(-1.0 - number, 1.0, (3,)), library.Discrete(2))
 
 
 @diagonal(
     mode=["same", "different"],
-    kind=[SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)],
+    kind=KINDS,
     library={"vecspaces": spaces, "gymnasium": gymnasium.spaces},
 )
 def test_the_time_to_compare_spaces_grows_with_their_number(

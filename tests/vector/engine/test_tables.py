@@ -60,6 +60,11 @@ def test_ends_refuse_nothing_by_themselves() -> None:
     assert allows("step", None, rows_in(ENDED))
 
 
+def test_allows_before_the_first_reset() -> None:
+    calls = {call for call in ANY if allows(call, None, RowTable(2))}
+    assert calls == {"reset", "call", "send_reset"}
+
+
 # The table of workers: the state after each event; None: nothing is started.
 S = WorkerState
 WORKERS: dict[WorkerState, dict[str, WorkerState | None]] = {

@@ -5,15 +5,13 @@ from __future__ import annotations
 import gc
 import weakref
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
-from tests.crosses import diagonal
 from tests.envs import Drift, Ledger, Unlike, rewarding
-from vecspaces import Space, spaces
+from vecspaces import spaces
 from vecspaces.errors import InvalidRewardError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
@@ -41,69 +39,6 @@ def test_what_was_built_is_closed_when_construction_fails(case: str) -> None:
     with pytest.raises(error, match=match):
         SyncVectorEnv(env_fns if attributes else [*env_fns, interrupt])
     assert [env.closed for env in made] == [True, True]
-
-
-# --- spaces without `==` ------------------------------------------------------------------------
-
-
-class Silent(gymnasium.Space[str]):
-    """Words; the class says nothing about equality."""
-
-    def __init__(self, length: int = 3) -> None:
-        super().__init__(dtype=str)
-        self.length = length
-
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
-        return "a" * int(self.np_random.integers(1, 1 + self.length))
-
-    def contains(self, x: Any) -> bool:
-        return isinstance(x, str) and len(x) <= self.length
-
-
-class Plain(Space[Any]):
-    """The same as a space of vecspaces."""
-
-    def __init__(self, length: int = 3) -> None:
-        super().__init__()
-        self.length = length
-
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
-        return "a"
-
-    def contains(self, x: Any) -> bool:
-        return isinstance(x, str)
-
-
-class Speaking(gymnasium.Env[Any, Any]):
-    """Observes words, with one space for all of its instances or one each."""
-
-    shared: ClassVar[Any] = gymnasium.spaces.Dict(word=Silent())
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, space: Any = None) -> None:
-        self.observation_space = self.shared if space is None else space
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return self._observe(), {}
-
-    def step(self, action: Any) -> Any:
-        return self._observe(), 0.0, False, False, {}
-
-    def _observe(self) -> Any:
-        word = "a" * int(self.np_random.integers(1, 4))
-        return {"word": word} if hasattr(self.observation_space, "spaces") else word
-
-
-@diagonal(
-    kind=KINDS, make=[Silent, Plain, lambda length=3: gymnasium.spaces.Dict(word=Silent(length))]
-)
-def test_spaces_of_such_a_class_are_compared_by_their_attributes(kind: Any, make: Any) -> None:
-    with kind([lambda: Speaking(make())] * 3) as envs:
-        envs.reset(seed=1)
-        envs.step([0, 1, 0])
-    with pytest.raises(RuntimeError, match="environment 2 has observation space"):
-        kind([lambda length=length: Speaking(make(length)) for length in (3, 3, 4)])
 
 
 # --- environments without options ---------------------------------------------------------------
