@@ -138,7 +138,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
 
     @property
     def unwrapped(self) -> VectorEnv[Any, Any, Any]:  # type: ignore[override]  # read only
-        """This vector env, below it, agents are no rows."""
+        """This vector env: agents are not rows of the vector env inside."""
         return self
 
     @property
@@ -178,7 +178,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
             raise renumbered(error, self._width) from error.__cause__
 
     def _begin(self, name: str, value: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method that an interrupt leaves pending, after a note of what its wait needs."""
+        """Note what the wait needs; then call a method that an interrupt leaves pending."""
         before = getattr(self, name)
         setattr(self, name, value)
         try:
@@ -313,7 +313,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         terminations, truncations, alive = flags[: ALIVE + 1]
         merged = self._merge(infos, len(terminated)) if infos else {}
         lost = infos.get("_worker_restarted")
-        if lost is not None:  # their observations are the last ones that were known
+        if lost is not None:  # they have the last known observations
             rewards[lost], terminations[lost] = 0.0, False
             truncations[lost] = self._alive[envs][lost]
             if not self._same_step:
@@ -562,7 +562,7 @@ def _unfold(space: Any, batch: Any, count: int, copy: bool = False, axis: int = 
 
 
 def _blank(space: Space[Any], batch: Any, gone: Mask, absent: Any) -> Any:
-    """Return a batch by environments with another value where agents are gone, arrays in place."""
+    """Return a batch by environments with `absent` for agents that are gone, arrays in place."""
 
     def put(array: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
         array[gone] = value

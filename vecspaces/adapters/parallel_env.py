@@ -111,7 +111,7 @@ class AgentDict(Env[Any, Any]):
         self.dead = {
             name: absent_value(space) for name, space in self.observation_space.spaces.items()
         }
-        # With the state, if it is wanted.
+        # The state, if it was requested.
         self.shared_infos: dict[str, Any] = {}
         if state:
             space = getattr(parallel_env, "state_space", None)
@@ -474,7 +474,7 @@ class AgentStack(AgentDict):
     def _join(
         self, space: Any, values: Any, what: str, reporting: Any = None, path: tuple[str, ...] = ()
     ) -> Any:
-        """Put the values of all agents, or of those `given`, into a batch."""
+        """Put the values of all agents, or of the `reporting` agents, into a batch."""
         try:
             return concatenate(space, values, None)
         except Mismatch as error:

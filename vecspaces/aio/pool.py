@@ -50,7 +50,7 @@ _ELSEWHERE = (
 _CLOSE_SECONDS = 4.0
 # The number of checks for slow environments within `slow_warning`.
 _LOOKS = 8
-# How long after its time limit a row is looked for: the vector env's own limit is then over.
+# The delay of the check after a row's time limit: the vector env's own limit has passed then.
 _LATE_SECONDS = 0.005
 # How often to look for answers where no descriptor can be watched, in seconds.
 _POLL_SECONDS = 0.005

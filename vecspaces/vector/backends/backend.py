@@ -144,7 +144,7 @@ class Backend(Protocol):
         stack, place = self.stack(worker, patience), self.locate(worker)
         return whereabouts(place.env_ids, place.text, stack), stack
 
-    def give_up_building(self, worker: int, limit: float) -> StepTimeoutError:
+    def late_build_error(self, worker: int, limit: float) -> StepTimeoutError:
         """Return the error for a worker that was not built again within `limit` seconds."""
         rows = self.slices[worker]
         where, stack = self.find(worker)

@@ -49,7 +49,7 @@ class RemoteBackend(Backend):
 
     @property
     def unknown(self) -> set[int]:
-        """The workers of which an interrupt left unknown whether they got a command."""
+        """The workers that may have received a command when an interrupt came."""
         return set(self._touched)
 
     # ------------------------------------------------------------------ the transport
@@ -80,9 +80,9 @@ class RemoteBackend(Backend):
         unanswered: set[int],
         wrong: list[Reply],
     ) -> None:
-        """Ask those of some workers that listen to close their environments, and wait for them.
+        """Ask workers that listen to close their environments, and wait for them.
 
-        `unanswered` are always those that have not answered; what went wrong is added to `wrong`.
+        `unanswered` always has the workers that have not answered; errors are added to `wrong`.
         """
 
     @abstractmethod
@@ -229,9 +229,11 @@ class RemoteBackend(Backend):
                 rows = []
             for _, failure in failures:
                 failure.worker = worker
-            payload = make_written((rows, self._take_in(slot, seq, infos, *outside), failures))
+            payload = make_written(
+                (rows, self._store_outside(slot, seq, infos, *outside), failures)
+            )
         elif op is _DONE and isinstance(payload, tuple):
-            payload = self._take_in(slot, seq, *payload)
+            payload = self._store_outside(slot, seq, *payload)
         return make_reply((worker, op, seq, payload))
 
     def _changed(self, worker: int, description: GroupDescription) -> Failure | None:
@@ -243,7 +245,7 @@ class RemoteBackend(Backend):
             return None
         return Failure.of(RuntimeError(change), self.slices[worker], "build", worker)
 
-    def _take_in(
+    def _store_outside(
         self, slot: int, seq: int, infos: Sequence[Any], spilled: Any, exported: Any
     ) -> list[Part]:
         """Write values that were not sent by shared memory into the rows, and return the infos."""

@@ -7,8 +7,8 @@
         │       ◀── one Inbox for all ──────────   │
      Buffers ◀───── copies of rows ──────────── Buffers (of all threads)
 
-A thread cannot be ended from outside. One that is late is abandoned: another one replaces it, which
-has buffers of its own, and what the abandoned one still writes and replies is dropped.
+A thread cannot be ended from outside. A late thread is abandoned: a thread with its own buffers
+replaces it, and what the abandoned thread still writes and replies is dropped.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Worker:
             self._execute(group, *command)
         try:
             if self.buffers is not None:
-                group.flush_timings()  # a thread that replaces this one continues the counts
+                group.flush_timings()  # the next thread continues the counts
             self.failure = group.close()
         except BaseException as error:  # environments may raise any exception
             self.failure = Failure.of(error, group.rows, "close")
@@ -398,7 +398,7 @@ class ThreadBackend(RemoteBackend):
     # ------------------------------------------------------------------ the end
 
     def end(self, worker: int) -> None:
-        """Abandon a thread: its replies are dropped once another one replaces it."""
+        """Abandon a thread; its replies are dropped once another thread replaces it."""
         self._owing.discard(worker)
         self._workers[worker].abandon()
 

@@ -236,10 +236,10 @@ class Replies:
             else:
                 # Workers that are late together have one loss.
                 for lost in [other for other, why in self.losses.items() if why is loss]:
-                    self._give_up(lost, fault, verb)
+                    self._note_failure(lost, fault, verb)
             self.inside = False
 
-    def _give_up(self, worker: int, fault: Exception, verb: str) -> None:
+    def _note_failure(self, worker: int, fault: Exception, verb: str) -> None:
         """Note the failure of a worker that is not restarted."""
         if isinstance(self.losses.pop(worker), StepTimeoutError):
             self._links.end(worker)  # so that `close` does not wait for it

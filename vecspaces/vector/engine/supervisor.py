@@ -135,7 +135,7 @@ class Supervisor:
         """Return a failure for each worker that was not built in time, which is then dead."""
         failures = []
         for worker in [worker for worker, by in self.build_by.items() if by.passed]:
-            rows, error = self._slices[worker], self._links.give_up_building(worker, self._limit)
+            rows, error = self._slices[worker], self._links.late_build_error(worker, self._limit)
             self.note_end(worker)
             failures.append(Failure(tuple(rows), "build", error, "", worker))
             log.warning("%s: not built again within start_timeout", name_envs(rows))

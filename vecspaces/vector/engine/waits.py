@@ -147,9 +147,9 @@ class Waits:
         """If nothing came, look for slow environments, and workers that are not built in time."""
         self.look()
         if self._supervisor.build_by:
-            self.give_up_building()
+            self.fail_late_builds()
 
-    def give_up_building(self) -> None:
+    def fail_late_builds(self) -> None:
         """Note a failure for each worker that was not built in time."""
         for failure in self._supervisor.late_builds():
             self._replies.fail_worker(failure.worker, failure)

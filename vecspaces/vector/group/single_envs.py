@@ -229,15 +229,17 @@ class SingleEnvs(Group):
                 failure = failed(error, concerned, "step")
                 if rows is None:
                     raise failure from None
-                gone = set(failure.env_ids).intersection(rows) or set(rows)
-                failures.append((sorted(gone), failure))
+                failed_rows = set(failure.env_ids).intersection(rows) or set(rows)
+                failures.append((sorted(failed_rows), failure))
                 if row < 0:
-                    kept = [place for place, other in enumerate(rows) if other not in gone]
+                    kept = [place for place, other in enumerate(rows) if other not in failed_rows]
                     observations = [observations[place] for place in kept]
                     rewards = [rewards[place] for place in kept]
-                rows = [other for other in rows if other not in gone]
-                infos = InfosByRow({other: infos[other] for other in infos if other not in gone})
-                ended[:] = [other for other in ended if other[0] not in gone]
+                rows = [other for other in rows if other not in failed_rows]
+                infos = InfosByRow(
+                    {other: infos[other] for other in infos if other not in failed_rows}
+                )
+                ended[:] = [other for other in ended if other[0] not in failed_rows]
 
     # ------------------------------------------------------------------ lost episodes
 

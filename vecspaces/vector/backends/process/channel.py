@@ -84,7 +84,7 @@ class CallerEnd:
         except BlockingIOError:
             sent = 0
         except GONE:
-            return True  # the worker is gone, as `receive` finds
+            return True  # the worker has ended, as `receive` finds
         if sent == len(data):
             return True
         self._outbox = memoryview(data)[sent:]

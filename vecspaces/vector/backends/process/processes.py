@@ -125,8 +125,8 @@ class WorkerProcess:
         return self._await_code(_SERVED_CODE_SECONDS if served else _CODE_SECONDS)
 
     def _await_code(self, seconds: float) -> int | None:
-        give_up = time.monotonic() + seconds
-        while (code := _read_code(self.process)) is None and time.monotonic() < give_up:
+        deadline = time.monotonic() + seconds
+        while (code := _read_code(self.process)) is None and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
         return code
 

@@ -145,14 +145,14 @@ class StackFile:
 
         A worker that runs Python answers within a few milliseconds.
         """
-        give_up = time.monotonic() + patience
+        deadline = time.monotonic() + patience
         thread, _, answers = self._read_head()
         if not thread:
             return None
         with contextlib.suppress(BlockingIOError):  # it has not read many requests
             os.write(self._ring, b"?")
         while self._read_head()[2] == answers:
-            if time.monotonic() >= give_up:
+            if time.monotonic() >= deadline:
                 return None
             time.sleep(_LOOK_SECONDS)
         return _format(pickle.loads(os.pread(self._file, _LONGEST, _HEAD.size)))

@@ -45,7 +45,7 @@ def worker_main(
     setup: WorkerSetup | None = None,
     callers_end: Line | None = None,
 ) -> None:
-    """Run a worker until the close command, or until the process `caller` is gone.
+    """Run a worker until the close command, or until the process `caller` has ended.
 
     A forked worker inherits the `setup` with its factories, and the other end of its line. Without
     a setup, it is the first message.
@@ -100,7 +100,7 @@ def _forget_caller() -> None:
         signal.siginterrupt(signal.SIGINT, False)
         signal.siginterrupt(signal.SIGHUP, False)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        # Who reads from the terminal in the background gets an error, instead of being stopped.
+        # A background process that reads from the terminal gets an error, and is not stopped.
         signal.signal(signal.SIGTTIN, signal.SIG_IGN)
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 
@@ -148,14 +148,14 @@ class Worker:
         self._group.bind(self._buffers, low, self._index, restart)
 
     def _serve(self) -> tuple[Op, int, int, bytes] | None:
-        """Execute commands; return the one that ended it, or None if the caller is gone."""
+        """Execute commands; return the one that ended it, or None if the caller has ended."""
         channel, group = self._channel, self._group
         receive, send = channel.receive, channel.send
         steps, index = self._buffers.positions.steps, self._index
         while True:
             message = receive()
             if message is None or message[0] is _CLOSE:
-                group.flush_timings()  # a worker that replaces this one continues the counts
+                group.flush_timings()  # the next worker continues the counts
                 return message
             op, slot, seq, data = message
             try:
@@ -252,7 +252,7 @@ def _is_alive(pid: int) -> bool:
         return True
     process: Any = multiprocessing.current_process()
     if process._start_method != "forkserver":
-        # A signal reaches a process that has ended until its parent waits for it.
+        # An ended process accepts signals until its parent waits for it.
         return os.getppid() == pid
     try:
         os.kill(pid, 0)

@@ -71,7 +71,7 @@ class RayBackend(RemoteBackend):
     # ------------------------------------------------------------------ starting
 
     def _prepare(self) -> None:
-        """Reserve the places of all actors; after `close` there are none to start one in."""
+        """Reserve the places of all actors; after `close` there are none."""
         self._reservation = Reservation(self._connection, len(self._setups), self._resources)
 
     def _start(self, worker: int) -> None:
@@ -111,7 +111,7 @@ class RayBackend(RemoteBackend):
         for request in requests:
             self._request(request)
 
-    def give_up_building(self, worker: int, limit: float) -> StepTimeoutError:
+    def late_build_error(self, worker: int, limit: float) -> StepTimeoutError:
         """Stop starting the worker's actor, and return the error, which says what is missing."""
         self._forget(worker)
         return self._not_built([worker], limit)
