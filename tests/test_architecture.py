@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "vecspaces"
 # A package may import from itself and from those above it in this list. Inside `vector`, each
 # folder has a place of its own: engine > backends > group > exchange.
 LAYERS = (
-    ("errors", "checks", "cores", "files", "log", "pickling", "system", "typevars"),
+    ("errors", "checks", "cores", "files", "lazy", "log", "pickling", "system", "typevars"),
     ("seeding",),
     ("spaces",),
     ("env", "interop"),
@@ -160,14 +160,30 @@ def test_episodes_and_conversations_need_only_the_public_interface(folder: str) 
     assert [use for path in paths for use in private_uses_of(path)] == []
 
 
-def test_importing_vecspaces_imports_numpy_and_cloudpickle_alone() -> None:
+def imported_by(statement: str) -> set[str]:
+    """The modules that a statement imports in a new interpreter that has NumPy."""
     program = (
-        "import sys; before = set(sys.modules); import vecspaces;"
-        "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
+        f"import numpy, sys; before = set(sys.modules); {statement}; "
+        "print(*sorted(set(sys.modules) - before))"
     )
-    run = run_python("-c", program)
+    return set(run_python("-c", program).stdout.split())
+
+
+def test_importing_vecspaces_imports_numpy_and_cloudpickle_alone() -> None:
+    libraries = {name.partition(".")[0] for name in imported_by("from vecspaces import *")}
     allowed = {*sys.stdlib_module_names, "vecspaces", "numpy", "cloudpickle", "cython_runtime"}
-    assert {name for name in run.stdout.split() if not name.startswith("_")} - allowed == set()
+    assert {name for name in libraries if not name.startswith("_")} - allowed == set()
+
+
+def test_importing_vecspaces_imports_only_what_is_used() -> None:
+    ours = {name for name in imported_by("import vecspaces") if name.startswith("vecspaces")}
+    assert ours == {"vecspaces", "vecspaces.lazy"}
+    imported = imported_by("from vecspaces.vector import SyncVectorEnv")
+    of_processes = {"multiprocessing.connection", "queue", "subprocess", "tempfile"}
+    others = re.compile(
+        r"vecspaces\.(evaluation|make|wrappers|vector\.backends\.(process|ray|threads))"
+    )
+    assert not {name for name in imported if name in of_processes or others.match(name)}
 
 
 def test_a_test_file_that_cannot_be_imported_is_an_error(request: pytest.FixtureRequest) -> None:
