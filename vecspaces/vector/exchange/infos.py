@@ -237,6 +237,10 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     first value and truncates the others. Arrays of one shape are stacked. Anything else becomes an
     array of objects with copies of each environment's value.
     """
+    if num_envs == 1 and len(parts) == 1 and parts[0].__class__ is InfosByRow:
+        only = _merge_only(parts[0])
+        if only is not None:
+            return only
     infos: dict[str, Any] = {}
     count, (everyone, mask_of_all) = 0, _everyone(num_envs)
     for rows, columns in _blocks(parts):
@@ -248,9 +252,13 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
         for key, values in columns.items():
             is_list = values.__class__ is list and key != "final_obs"
             merged: Any = None
-            if is_list:  # without a call if all are floats
-                only_floats = FLOATS.issuperset(map(type, values))
-                merged = np.array(values) if only_floats else _stack(values)
+            if is_list:  # without a call for most numbers; `_stack` finds rounded integers
+                if _NUMBERS.issuperset(map(type, values)):
+                    merged = np.array(values)
+                    if merged.dtype.kind in "fO" and values[0].__class__ not in FLOATS:
+                        merged = _stack(values)
+                else:
+                    merged = _stack(values)
             if merged is None:
                 merged = _merge_others(key, values, rows, num_envs)
             if not is_whole and merged.__class__ is not dict:
@@ -261,6 +269,22 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
         masks = {f"_{key}" for part in parts for key in as_columns(part)}
         return merge([_without(as_columns(part), masks) for part in parts], num_envs)
     return infos
+
+
+def _merge_only(part: InfosByRow) -> dict[str, Any] | None:
+    """Merge the numbers and arrays of a single environment in half the time; None: others too."""
+    infos: dict[str, Any] = {}
+    (info,), make_mask = part.values(), _everyone(1)[1].copy
+    for key, value in info.items():
+        if value.__class__ in _NUMBERS:
+            infos[key] = np.array([value])
+        elif value.__class__ is np.ndarray and value.ndim and _is_numeric(value):
+            infos[key] = value[None].copy()
+        else:
+            return None
+        infos[f"_{key}"] = make_mask()
+    usual = len(infos) == 2 * len(info) and "final_obs" not in info
+    return infos if usual else None
 
 
 @lru_cache(maxsize=16)

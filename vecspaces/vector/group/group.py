@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from vecspaces.errors import ResetNeededError
-from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import Part
@@ -59,6 +58,7 @@ class Group(ABC):
         first: int,
     ) -> None:
         self._builder, self._env_fns, self.first = builder, env_fns, first
+        self._mode = builder.mode
         self.built = list(built)
         #: All groups of the process, and whether it is the first one.
         self.peers: Sequence[Group] = [self]
@@ -70,10 +70,6 @@ class Group(ABC):
     def envs(self) -> list[Any]:
         """The results of the factories, in order."""
         return [built.env for built in self.built]
-
-    @property
-    def _mode(self) -> AutoresetMode:
-        return self._builder.mode
 
     def describe(self) -> GroupDescription:
         """Describe the environments for the caller."""
