@@ -13,7 +13,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.envs.registration import EnvSpec
 
 from tests.crosses import diagonal
 from vecspaces import make_vec, spaces
@@ -70,23 +69,6 @@ def test_asking_for_a_vector_env_or_for_ids_does_not_import_gymnasium(
         monkeypatch.delitem(sys.modules, name)
     assert not is_foreign_vector_env(3) and pack_registrations() == b""
     assert "gymnasium" not in sys.modules
-
-
-def test_ids_are_known_after_unpacking_as_they_were(registrations: dict[str, Any]) -> None:
-    unpack_registrations(b"")  # of a process without Gymnasium
-    length, entry_point = 7, registrations["CartPole-v1"].entry_point
-    gymnasium.register(
-        "Local-v0", lambda: gymnasium.make("CartPole-v1", max_episode_steps=length).unwrapped
-    )
-    gymnasium.register("LongPole-v0", entry_point, max_episode_steps=9)
-    registrations["Acrobot-v1"] = EnvSpec("Acrobot-v1", "nowhere:Changed")
-    data = pack_registrations()
-    for name in ("Local-v0", "LongPole-v0", "Acrobot-v1"):
-        del registrations[name]
-    unpack_registrations(data)
-    gymnasium.make("Local-v0").close()
-    assert registrations["LongPole-v0"].max_episode_steps == 9
-    assert registrations["Acrobot-v1"].entry_point == "nowhere:Changed"
 
 
 class Unpicklable:

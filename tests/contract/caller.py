@@ -148,29 +148,3 @@ class CallerContract(Part):
             with pytest.raises(ValueError, match="stats=True"):
                 envs.stats()
             assert envs.call("number") == (0, 1, 2)
-
-    def test_a_rollout_that_is_not_whole_is_refused(self) -> None:
-        with self.begun(ledgers(2), buffers=3) as envs:
-            for _ in range(2):
-                envs.step([0, 0])
-                with pytest.raises(ValueError, match=r"2 steps.*found 1"):
-                    envs.rollout_view()
-                envs.step([0, 0])
-                envs.rollout_view()
-            envs.step([0, 0])
-            envs.step([1], env_ids=[1])
-            envs.step([0, 0])
-            with pytest.raises(ValueError, match="some were stepped alone"):
-                envs.rollout_view()
-            envs.reset(seed=0)
-            for _ in range(2):
-                envs.step([0, 0])
-            assert envs.rollout_view().rewards.shape == (2, 2)
-        with self.begun(ledgers(2)) as envs, pytest.raises(ValueError, match="buffers=T"):
-            envs.rollout_view()
-        space = spaces.Sequence(spaces.Discrete(3))
-        with self.begun([partial(Sampler, space, _TWO)], buffers=2) as envs:
-            envs.step([0])
-            with pytest.raises(ValueError, match="Sequence"):
-                envs.rollout_view()
-            envs.step([0])

@@ -1,4 +1,4 @@
-"""Vector envs in Jupyter: environments of a cell, Stop button, progress bar, table, a tutorial.
+"""Vector envs in Jupyter: environments of a cell, Stop button, progress bar, a tutorial.
 
 `.ci/notebooks` installs what this needs; each test runs a kernel of its own.
 """
@@ -176,7 +176,7 @@ def test_after_the_stop_button_the_vector_env_goes_on_until_its_kernel_is_killed
             "first, _ = envs.reset(seed=5)\n"
             "pids = [process.pid for process in envs.processes]",
             "envs.step([1, 2, 1])",
-            f"envs\nPath({str(gate)!r}).touch()\nenvs",
+            f"Path({str(gate)!r}).touch()",
             "observations, rewards, *_ = envs.step_wait()\n"
             "np.testing.assert_allclose(observations, first + [[1], [2], [1]])\n"
             "observations, *_ = envs.step([1, 1, 1])\n"
@@ -189,7 +189,6 @@ def test_after_the_stop_button_the_vector_env_goes_on_until_its_kernel_is_killed
     )
     thread.join()
     assert [raised(cell) for cell in cells] == [[], [], ["KeyboardInterrupt"], [], []]
-    assert "step pending (overdue)" in result(cells[3])["text/html"]
     pids = list(map(int, printed(cells[4]).split()))
     assert len(pids) == 2
     assert_gone(pids)  # although nothing has closed the vector env
@@ -202,6 +201,6 @@ def test_the_tutorial_runs_from_top_to_bottom() -> None:
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
     cells = run([cell.source for cell in code])
     assert [raised(cell) for cell in cells] == [[]] * len(code)
-    assert any("<table>" in str(cell.outputs) for cell in cells)
+    assert any("AsyncVectorEnv(" in str(cell.outputs) for cell in cells)
     before, after = map(float, printed(cells[-2]).split()[-2:])
     assert after > before
