@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -15,11 +16,11 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.calls import check_called
 from vecspaces.vector.engine.arguments import check_env_ids, check_whole
 from vecspaces.vector.engine.engine import Engine
-from vecspaces.vector.engine.rows import BUSY, FRESH, VOID
+from vecspaces.vector.engine.rows import FRESH, VOID
 from vecspaces.vector.engine.seeds import spread_seeds
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import gather, merge
+from vecspaces.vector.exchange.infos import Part, at_places, merge, snapshot, split
 from vecspaces.vector.exchange.messages import Call
 
 _SAME_STEP = AutoresetMode.SAME_STEP  # access to members of enumerations is slow
@@ -55,8 +56,15 @@ class Transition(_Fields):
 
     errors: Mapping[int, Exception] = MappingProxyType({})
     results: Mapping[int, Any] = MappingProxyType({})
-    row_infos: Sequence[dict[str, Any]] = ()
     begins: npt.NDArray[np.bool_] | Sequence[bool] = ()
+    _parts: Sequence[Part] = ()
+
+    @cached_property
+    def row_infos(self) -> Sequence[dict[str, Any]]:
+        """The infos by rows, which are made when they are asked for."""
+        infos: list[dict[str, Any]]
+        infos = snapshot(list(split(self._parts, range(len(self.env_ids))).values()))
+        return infos
 
     def _replace(self, **changes: Any) -> Self:
         """Return the same with other values, and with the attributes."""
@@ -201,7 +209,7 @@ class SendRecv:
             check_count("count", count)
         if at_least is not None and not 0 <= check_count("at_least", at_least, 0) <= count:
             raise ValueError(f"at_least must be at most count={count}, found {at_least}")
-        expected = len(engine.rows.having(BUSY)) + len(engine.rows.ready)
+        expected = engine.rows.expected
         needed = count if at_least is None else at_least
         if expected < needed:
             raise NoAsyncCallError(
@@ -301,11 +309,14 @@ class SendRecv:
         """Gather what ready rows wrote."""
         buffers, table = self._buffers, self._engine.rows
         slot = self._engine.ring.current
-        row_infos = list(map(table.ready.__getitem__, rows))
-        infos: dict[str, Any] = {}
-        if any(row_infos):
-            info_of = {place: info for place, info in enumerate(row_infos) if info}
-            infos = merge([gather(info_of)], len(rows))
+        # By the identity of an answer, its infos and the places of rows: others have newer infos.
+        answers: dict[int, tuple[Sequence[Part], dict[int, int]]] = {}
+        for place, row in enumerate(rows):
+            answer = table.ready[row]
+            if answer:
+                answers.setdefault(id(answer), (answer, {}))[1][row] = place
+        parts = [at_places(part, places) for answer, places in answers.values() for part in answer]
+        infos: dict[str, Any] = merge(parts, len(rows)) if parts else {}
         numbers = np.array(rows, dtype=np.int64)
         # Indexed twice, because one index for both takes three times as long.
         rewards = buffers.rewards[slot][numbers]
@@ -326,6 +337,6 @@ class SendRecv:
             buffers.add_finals(infos, numbers, ended)
         observations = buffers.observations[slot].read(copy=True, index=numbers)
         transition = Transition(observations, rewards, terminations, truncations, infos, numbers)
-        transition.row_infos = row_infos
+        transition._parts = parts
         transition.begins = flags & (FRESH | VOID) != 0
         return transition

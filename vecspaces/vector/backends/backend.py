@@ -38,6 +38,7 @@ class Backend(Protocol):
         open_tickets: The numbers of commands whose replies are still wanted.
         unknown: The workers that may have received, or sent, a part of a message.
         builds_again: Whether `start` builds the environments of a worker again.
+        shares_objects: Whether infos are the environments' own objects, which these may change.
         reset_advice: The advice of errors for environments that are late.
         clock: Divides the caller's time; the backend notes waits; None without `stats`.
     """
@@ -46,6 +47,7 @@ class Backend(Protocol):
     buffers: Buffers
     open_tickets: Container[int] = ()
     builds_again: bool = True
+    shares_objects: bool = False
     reset_advice: str = "call reset() (which kills and builds them again), "
     clock: CallerClock | None = None
 

@@ -21,7 +21,7 @@ _DONE, _STEP, _STEP_ROWS = Op.DONE, Op.STEP, Op.STEP_ROWS
 class InlineBackend(Backend):
     """Runs every environment in the caller's process."""
 
-    builds_again = False
+    builds_again, shares_objects = False, True
     unknown = ()
 
     def __init__(

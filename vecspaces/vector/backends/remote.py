@@ -24,7 +24,7 @@ from vecspaces.vector.group.building import GroupDescription
 
 # How long environments may take to close after the constructor failed.
 _CLOSE_SECONDS, _CLOSE_SOON_SECONDS = 4.0, 0.5
-_BUILT, _DONE, _PART = Op.BUILT, Op.DONE, Op.PART
+_BUILT, _DONE, _PART, _STEP_ROWS = Op.BUILT, Op.DONE, Op.PART, Op.STEP_ROWS
 
 
 class RemoteBackend(Backend):
@@ -219,7 +219,7 @@ class RemoteBackend(Backend):
             changed = self._changed(worker, payload)
             if changed is not None:
                 return Reply(worker, Op.FAILED, seq, changed)
-        elif op is _PART:
+        elif op is _PART or (op is _DONE and asked is _STEP_ROWS):
             rows, failures, packed, *outside = payload
             infos: list[Any] = []
             try:

@@ -261,6 +261,7 @@ class Worker:
 class ThreadBackend(RemoteBackend):
     """Runs slices of the environments in daemon threads of the caller's process."""
 
+    shares_objects = True
     reset_advice = "call reset() (which leaves their threads, and builds them again in others), "
 
     def __init__(self, setups: Sequence[WorkerSetup], slow_warning: float | None) -> None:

@@ -40,7 +40,7 @@ from vecspaces.vector.exchange.failures import (
     Message,
     died,
 )
-from vecspaces.vector.exchange.infos import find_endless, merge, snapshot, split
+from vecspaces.vector.exchange.infos import Part, find_endless, merge, snapshot, split
 from vecspaces.vector.exchange.messages import (
     Call,
     CallRows,
@@ -180,6 +180,7 @@ class Engine:
             results={},
             # A pending call without "_async" was interrupted, if another call comes.
             is_overdue=call != "send" and not name.endswith("_async"),
+            awaited=set(rows) if rows and call == "send" else set(),
         )
         replies = self.replies
         replies.tickets[number] = ticket
@@ -258,17 +259,16 @@ class Engine:
         if not rows:
             return  # otherwise there would be nothing to receive
         table, wanted = self.rows, self._wanted if wanted is None else wanted
-        self._start_dead(self.supervisor.of_rows(starts))
         share = max(1, wanted // len(self._links.slices))
-        payloads = {
-            worker: StepRows(
-                chosen,
-                {row: starts[row] for row in chosen if row in starts} if starts else {},
-                table.needs_building(chosen) if starts else [],
-                share,
-            )
-            for worker, chosen in self.supervisor.of_rows(rows).items()
-        }
+        payloads: dict[int, StepRows] = {}
+        if starts:
+            self._start_dead(self.supervisor.of_rows(starts))
+        for worker, chosen in self.supervisor.of_rows(rows).items():
+            begun, broken = starts, list[int]()
+            if starts:
+                begun = {row: starts[row] for row in chosen if row in starts}
+                broken = table.needs_building(chosen)
+            payloads[worker] = StepRows(chosen, begun, broken, share)
         for row, (seed, _) in starts.items():
             table.note_start(row, seed, None)
         if self._settings.budget is not None:
@@ -280,10 +280,10 @@ class Engine:
         if seconds is None and any(table.state[row] & NEW for row in starts):
             seconds = self._settings.start_timeout
         ticket = self._issue(_STEP_ROWS, "send", name, payloads, rows)
-        ticket.left, ticket.until = len(rows), Deadline(seconds)
+        ticket.until = Deadline(seconds)
         table.is_new = table.is_new and not starts
         self.ring.is_mixed = True
-        table.send(rows, ticket.number, starts)
+        table.send(rows, starts)
         self.replies.inside = False
 
     def send_call(self, rows: Sequence[int], call: Call, name: str) -> None:
@@ -295,9 +295,9 @@ class Engine:
         for row in rows:
             payloads = {self.supervisor.of[row]: CallRows(call, [row])}
             ticket = self._issue(Op.CALL, "send", name, payloads, [row])
-            ticket.left, ticket.until = 1, Deadline(self._settings.step_timeout)
+            ticket.until = Deadline(self._settings.step_timeout)
             self.rows.is_new = False
-            self.rows.call([row], ticket.number)
+            self.rows.call(row)
             self.replies.inside = False
 
     def _replace_unusable(self) -> None:
@@ -412,7 +412,7 @@ class Engine:
         try:
             return merge(parts_of(ticket), num_envs)
         except RecursionError:
-            self._raise_endless(split(parts_of(ticket), range(num_envs)))
+            self._raise_endless(parts_of(ticket), range(num_envs))
             raise
 
     def end(self, ticket: Ticket) -> None:
@@ -434,7 +434,10 @@ class Engine:
         if self._clock is not None and self.rows.is_new:
             self._clock.begin()
         assert ticket.rows is not None
-        self.rows.finish_reset(snapshot(split(parts_of(ticket), ticket.rows)))
+        infos = parts_of(ticket)
+        self.rows.finish_reset(
+            ticket.rows, snapshot(infos) if self._links.shares_objects else infos
+        )
         self.rows.finish_load(self.loaded)
 
     def end_rollout(self) -> Rollout:
@@ -494,7 +497,7 @@ class Engine:
             result = read(chosen)
         except RecursionError:
             replies.inside = False
-            self._raise_endless({row: table.ready[row] for row in chosen})
+            self._raise_endless([part for row in chosen for part in table.ready[row]], chosen)
             if not by_row or table.failures.keys().isdisjoint(chosen):
                 raise
             # Its row has failed, and the others can be read.
@@ -519,9 +522,9 @@ class Engine:
         table.receive([row for row in table.ready if table.failures.get(row) is failure])
         failure.throw()
 
-    def _raise_endless(self, infos: Mapping[int, Mapping[str, Any]]) -> None:
-        """Raise for the first row whose info contains itself, and cannot be merged."""
-        endless = find_endless(infos)
+    def _raise_endless(self, infos: Sequence[Part], rows: Iterable[int]) -> None:
+        """Raise for the first of some rows whose info contains itself, and cannot be merged."""
+        endless = find_endless(split(infos, rows))
         if endless is None:
             return
         row, key = endless

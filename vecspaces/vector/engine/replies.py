@@ -20,8 +20,8 @@ from vecspaces.vector.engine.supervisor import Loss, Supervisor, WorkerState
 from vecspaces.vector.engine.tickets import NEVER, Ticket
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import Part, as_columns, snapshot, split
-from vecspaces.vector.exchange.messages import Op, Reply, StepRows, Written
+from vecspaces.vector.exchange.infos import Part, as_columns, snapshot
+from vecspaces.vector.exchange.messages import Op, Reply, StepRows, Written, make_written
 
 _BOUND, _DIED, _DONE, _FAILED, _PART = Op.BOUND, Op.DIED, Op.DONE, Op.FAILED, Op.PART
 _STEP, _STEPPED, _STEP_ROWS = Op.STEP, Op.STEPPED, Op.STEP_ROWS
@@ -87,15 +87,8 @@ class Replies:
             self.losses.pop(worker, None)
             for ticket in list(self.tickets.values()):
                 if worker in ticket.owing:
-                    left = 0
-                    if ticket.call == "send":
-                        awaited = self._awaited_of(ticket, worker)
-                        left = len([row for row in awaited if row not in rows])
-                        ticket.left -= len(awaited) - left
-                    if left == 0:
-                        ticket.owing.discard(worker)
-                    if ticket.call == "send" and ticket.left == 0:
-                        del self.tickets[ticket.number]
+                    ticket.awaited.difference_update(rows)
+                    self._note_answers(ticket, worker)
 
     # ------------------------------------------------------------------ replies
 
@@ -115,7 +108,10 @@ class Replies:
             elif ticket is None:
                 continue  # too late
             elif ticket.call == "send":
-                self._answer_call(ticket, worker, payload)
+                if ticket.op is _STEP_ROWS:
+                    self._answer(ticket, worker, payload or _whole(ticket, worker))
+                else:
+                    self._answer_call(ticket, worker, payload)
             else:
                 ticket.owing.discard(worker)
                 if payload:
@@ -160,48 +156,42 @@ class Replies:
 
     def _answer_call(self, ticket: Ticket, worker: int, results: Mapping[int, Any]) -> None:
         """Process the results of a call of some rows, or its failure for each."""
-        table = self._rows
-        for row, result in results.items():
-            if table.is_awaited(row, ticket.number):
-                table.results[row] = result
-                table.answer(row, {})
-                ticket.left -= 1
-        ticket.owing.discard(worker)
-        if not ticket.owing:
-            del self.tickets[ticket.number]
+        for row in ticket.awaited.intersection(results):
+            self._rows.results[row] = results[row]
+            self._rows.answer([row])
+        ticket.awaited.clear()
+        self._note_answers(ticket, worker)
 
     def _answer(self, ticket: Ticket, worker: int, written: Written) -> None:
         """Process rows of a stream, which have answered or failed before others of their worker."""
         rows, infos, failures = written
-        table, number, ring = self._rows, ticket.number, self._ring
+        table, ring, awaited = self._rows, self._ring, ticket.awaited
         if infos and table.restarted:
             self._show_known(ring.current, ring.after[ring.current], infos)
         if self.supervisor.hung:
             self.supervisor.hung.discard(worker)
         if self.slow.seen:
             self.slow.note_answer(worker)
-        # A group in this process reports the environments' own objects.
-        parts = snapshot(split(infos, rows)) if infos else {}
-        left = ticket.left
-        for row in rows:
-            if table.is_awaited(row, number):
-                table.answer(row, parts.get(row) or {})
-                left -= 1
+        if not awaited.issuperset(rows):  # some were restarted meanwhile
+            rows = [row for row in rows if row in awaited]
+        if infos and self._links.shares_objects:
+            infos = snapshot(infos)
+        table.answer(rows, infos)
+        awaited.difference_update(rows)
         for failed, failure in failures:
-            for row in failed:
-                if table.is_awaited(row, number):
-                    table.fail(row, failure)
-                    left -= 1
-        ticket.left = left
-        if left == 0:
-            del self.tickets[number]
-        elif not self._awaited_of(ticket, worker):
-            ticket.owing.discard(worker)
+            for row in [row for row in failed if row in awaited]:
+                table.fail(row, failure)
+            awaited.difference_update(failed)
+        self._note_answers(ticket, worker)
 
-    def _awaited_of(self, ticket: Ticket, worker: int) -> list[int]:
-        """Return the rows of a worker that have not answered a ticket of a stream."""
-        table, number = self._rows, ticket.number
-        return [row for row in self._links.slices[worker] if table.is_awaited(row, number)]
+    def _note_answers(self, ticket: Ticket, worker: int) -> None:
+        """Note that a worker owes no reply to a ticket, unless some of its rows are awaited."""
+        if not ticket.awaited:
+            ticket.owing.discard(worker)
+            if ticket.call == "send":
+                del self.tickets[ticket.number]
+        elif ticket.awaited.isdisjoint(self._links.slices[worker]):
+            ticket.owing.discard(worker)
 
     def _show_known(self, slot: int, known: int, infos: Sequence[Part]) -> None:
         """Write the last known observations, for rows whose step reports a loss."""
@@ -265,7 +255,7 @@ class Replies:
             payload = ticket.payloads[worker]
             if ticket.op is _STEP_ROWS:
                 # Episodes that had been sent a reset are lost too, and their rows report this.
-                rows = self._awaited_of(ticket, worker)
+                rows = [row for row in self._links.slices[worker] if row in ticket.awaited]
                 self._rows.lose_starts(rows)
                 payload = StepRows(rows, {}, [], 1)
             self._links.issue(ticket.op, ticket.slot, ticket.number, {worker: payload})
@@ -274,6 +264,11 @@ class Replies:
         """Return the awaited environments of workers, and those that are running now."""
         awaited = self._rows.having(BUSY) if self.pending is None else None
         return self.supervisor.busy_rows(workers, awaited)
+
+
+def _whole(ticket: Ticket, worker: int) -> Written:
+    """Return what a reply without a payload stands for: all rows of a worker, without infos."""
+    return make_written((ticket.payloads[worker].rows, (), ()))
 
 
 def results_of(ticket: Ticket) -> dict[int, Any]:

@@ -14,9 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.vector.exchange.failures import Failure
-
-#: The info of an environment, as the environment returned it.
-Info = dict[str, Any]
+from vecspaces.vector.exchange.infos import Part
 
 #: Not reset since its environment was built.
 NEW = 1
@@ -35,18 +33,20 @@ FAILED = 32
 VOID = 64
 #: Its command was interrupted, or ended by the failure of another row: only `reset()` helps.
 LOST = 128
+_ANSWERED, _RECEIVED = BUSY | READY, 255 & ~READY
+_NOT_BUSY = bytes(state for state in range(2 * LOST) if not state & BUSY)
 
 
-class WatchedRows(dict[int, Info]):
+class WatchedRows(dict[int, Sequence[Part]]):
     """Ready rows; `ring` is told whether there are any, so that `fileno` is readable then."""
 
-    def __init__(self, rows: Mapping[int, Info], ring: Callable[[bool], None]) -> None:
+    def __init__(self, rows: Mapping[int, Sequence[Part]], ring: Callable[[bool], None]) -> None:
         super().__init__(rows)
         self._ring = ring
         ring(bool(rows))
 
-    def __setitem__(self, row: int, info: Info) -> None:
-        super().__setitem__(row, info)
+    def __setitem__(self, row: int, infos: Sequence[Part]) -> None:
+        super().__setitem__(row, infos)
         self._ring(True)
 
     def __delitem__(self, row: int) -> None:
@@ -55,9 +55,9 @@ class WatchedRows(dict[int, Info]):
 
     def pop(self, row: int, *default: Any) -> Any:
         """Remove a row."""
-        info = super().pop(row, *default)
+        infos = super().pop(row, *default)
         self._ring(bool(self))
-        return info
+        return infos
 
     def clear(self) -> None:
         """Remove all rows."""
@@ -75,8 +75,8 @@ class RowTable:
         all_busy: The state during a step of all rows.
         memory: The same bytes; storing all of them takes half the time of `state`.
         flags: The same bytes as an array; shape `(num_envs,)`, dtype uint8.
-        number: The number of the ticket that each row was sent last.
-        ready: The rows that can be received, in the order in which they answered, and their infos.
+        ready: The rows that can be received, in the order in which they answered, and for each the
+            infos of all rows that answered with it.
         results: The ready rows that were called, and the result of each, or its failure.
         failures: The rows that are FAILED, and the failure of each.
         outdated: Rows whose environment the next reset builds again, in the caller's process.
@@ -91,8 +91,7 @@ class RowTable:
         self.state = bytearray([NEW]) * num_envs
         self.all_idle, self.all_busy = bytes(num_envs), bytes([BUSY]) * num_envs
         self._view()
-        self.number = [0] * num_envs
-        self.ready: dict[int, Info] = {}
+        self.ready: dict[int, Sequence[Part]] = {}
         self.results: dict[int, Any] = {}
         self.failures: dict[int, Failure] = {}
         self.outdated: set[int] = set()
@@ -123,54 +122,55 @@ class RowTable:
         """Which rows ended their episode in the last step; shape `(num_envs,)`."""
         return (self.flags & ENDED).astype(np.bool_)
 
+    @property
+    def expected(self) -> int:
+        """How many rows can be received now, or when they have answered."""
+        return len(self.ready) + len(self.state.translate(None, _NOT_BUSY))
+
     def first(self, count: int) -> list[int]:
         """Return the rows that `recv` receives next, at most `count`."""
         return list(islice(self.ready, count))
 
     # ------------------------------------------------------------------ transitions
 
-    def send(self, rows: Sequence[int], number: int, starts: Iterable[int] = ()) -> None:
+    def send(self, rows: Sequence[int], starts: Iterable[int] = ()) -> None:
         """Note that rows were sent an action, or a reset if they are in `starts`."""
-        state, numbers, ready = self.state, self.number, self.ready
+        state, ready = self.state, self.ready
         for row in rows:
             state[row] = BUSY
-            numbers[row] = number
         for row in rows if ready else ():
             ready.pop(row, None)
         for row in starts:
             state[row] = BUSY | FRESH
             self._begin(row)
 
-    def call(self, rows: Iterable[int], number: int) -> None:
-        """Note that rows were sent a call; an unread first observation is not received any more."""
+    def call(self, row: int) -> None:
+        """Note that a row was sent a call; an unread first observation is not received any more."""
+        # Not FRESH either: the result of the call must be received.
+        self.state[row] = self.state[row] & ~(READY | FRESH) | BUSY
+        self.ready.pop(row, None)
+
+    def answer(self, rows: Iterable[int], infos: Sequence[Part] = ()) -> None:
+        """Note that busy rows have answered, with the infos of all of them."""
+        state, ready = self.state, self.ready
         for row in rows:
-            # Not FRESH either: the result of the call must be received.
-            self.state[row] = self.state[row] & ~(READY | FRESH) | BUSY
-            self.number[row] = number
-            self.ready.pop(row, None)
-
-    def is_awaited(self, row: int, number: int) -> bool:
-        """Whether a row has not answered the ticket of this number."""
-        return self.state[row] & BUSY != 0 and self.number[row] == number
-
-    def answer(self, row: int, info: Info) -> None:
-        """Note that a row has answered."""
-        self.state[row] = self.state[row] & ~BUSY | READY
-        self.ready[row] = info
+            state[row] ^= _ANSWERED
+            ready[row] = infos
 
     def fail(self, row: int, failure: Failure) -> None:
         """Note that a row has failed; its exception can be received."""
         self.failures[row] = failure
         self._drop(row)
-        self.state[row] = FAILED
-        self.answer(row, {})
+        self.state[row], self.ready[row] = FAILED | READY, ()
 
     def receive(self, rows: Iterable[int]) -> None:
         """Note that results were received."""
+        state, ready, results = self.state, self.ready, self.results
         for row in rows:
-            self.state[row] &= ~READY
-            del self.ready[row]
-            self.results.pop(row, None)
+            state[row] &= _RECEIVED
+            del ready[row]
+        for row in rows if results else ():
+            results.pop(row, None)
 
     def note_ends(self, rows: Any, ended: npt.NDArray[np.bool_]) -> None:
         """Note which rows ended their episode."""
@@ -178,13 +178,13 @@ class RowTable:
             ENDED
         )
 
-    def finish_reset(self, infos: Mapping[int, Info]) -> None:
+    def finish_reset(self, rows: Iterable[int], infos: Sequence[Part]) -> None:
         """Note that rows were reset; their first observations can be received."""
         self.is_new = False
-        for row, info in infos.items():
+        for row in rows:
             self._begin(row)
             self._drop(row)
-            self.state[row], self.ready[row] = FRESH, info
+            self.state[row], self.ready[row] = FRESH, infos
 
     def finish_load(self, ended: Mapping[int, bool]) -> None:
         """Note that rows have a state in place of a reset; there is nothing to be received."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
+from itertools import groupby
 
 from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
 from vecspaces.log import log
@@ -82,8 +83,8 @@ class Supervisor:
         if len(self._slices) == 1:
             return {0: list(rows)}
         parts: dict[int, list[int]] = {}
-        for row in rows:
-            parts.setdefault(self.of[row], []).append(row)
+        for worker, run in groupby(rows, self.of.__getitem__):
+            parts.setdefault(worker, []).extend(run)
         return dict(sorted(parts.items()))
 
     @property

@@ -26,7 +26,7 @@ class Ticket(SimpleNamespace):
         slot: The slot of the ring that it writes.
         steps: The number of steps of the rollout after it.
         results: By worker, the payload of its reply, if it has one.
-        left: How many of its rows have not answered; 0 if workers answer, not rows.
+        awaited: Its rows that have not answered; none if workers answer, not rows.
         renewed: The rows that were restarted after they had answered; they need a reset afterwards.
         until: When its rows are late, if rows have their own time limits.
         is_overdue: Whether a wait for it ended early, by a timeout or an interrupt.
@@ -41,7 +41,7 @@ class Ticket(SimpleNamespace):
     slot: int
     steps: int
     results: dict[int, Any]
-    left: int = 0
+    awaited: set[int]
     renewed: Sequence[int] = ()
     until: Deadline = NEVER
     is_overdue: bool = False

@@ -53,8 +53,13 @@ class Waits:
     def look(self) -> None:
         """Warn of slow environments among the awaited ones."""
         replies = self._replies
-        pending, numbers = replies.pending, self._rows.number
-        number_of = numbers.__getitem__ if pending is None else lambda _: pending.number
+        tickets = replies.tickets.values()
+
+        def number_of(row: int) -> int:
+            if replies.pending is not None:
+                return replies.pending.number
+            return next((ticket.number for ticket in tickets if row in ticket.awaited), 0)
+
         replies.slow.look(replies.owing, number_of, replies.verb)
 
     def for_command(self, ticket: Ticket, timeout: float | None) -> None:
@@ -189,20 +194,19 @@ class Waits:
 
     def _fail_late(self, ticket: Ticket) -> None:
         """Let the rows of a ticket that have not answered fail, with the stack of each."""
-        replies, table, number = self._replies, self._rows, ticket.number
+        replies, table = self._replies, self._rows
         seconds = self._settings.step_timeout or self._settings.start_timeout
-        for row in ticket.rows or ():
-            if table.is_awaited(row, number):
-                worker = self._supervisor.of[row]
-                running = self._links.running(worker)
-                where = self._links.find(worker, _STACK_SECONDS)
-                advice = "restart or reset it"
-                verb = "reset" if table.state[row] & FRESH else ticket.op.verb
-                error = overdue(verb, seconds, [row], running, advice, *where)
-                log.warning("%s", without_advice(error))
-                table.fail(row, Failure((row,), "step", error, "", worker))
-                self._supervisor.hung.add(worker)
-        del replies.tickets[number]
+        for row in [row for row in ticket.rows or () if row in ticket.awaited]:
+            worker = self._supervisor.of[row]
+            running = self._links.running(worker)
+            where = self._links.find(worker, _STACK_SECONDS)
+            advice = "restart or reset it"
+            verb = "reset" if table.state[row] & FRESH else ticket.op.verb
+            error = overdue(verb, seconds, [row], running, advice, *where)
+            log.warning("%s", without_advice(error))
+            table.fail(row, Failure((row,), "step", error, "", worker))
+            self._supervisor.hung.add(worker)
+        del replies.tickets[ticket.number]
 
     def _overrun(self, limit: float | None, timeout: float | None) -> None:
         """Raise that a wait took too long, or restart the workers that are late.

@@ -75,6 +75,9 @@ class InfosByRow(dict[int, dict[str, Any]]):
     They are unpickled as columns, unless they are few, since sorting them by key takes longer.
     """
 
+    def __copy__(self) -> InfosByRow:
+        return InfosByRow(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         try:
             first = next(iter(self.values()), {})
@@ -136,6 +139,28 @@ def split(parts: Iterable[Part], rows: Iterable[int]) -> dict[int, dict[str, Any
                 if row in infos:
                     infos[row][key] = value
     return infos
+
+
+def at_places(part: Part, places: Mapping[int, int]) -> Part:
+    """Return the infos of the rows that have a place, by their places."""
+    if isinstance(part, InfosByRow):
+        return InfosByRow((places[row], info) for row, info in part.items() if row in places)
+    columns: Columns = {}
+    rows: Sequence[int] | None = None
+    for key, column in part.items():
+        if column.rows is not rows:  # a message has the same rows for most keys
+            rows = column.rows
+            chosen = [position for position, row in enumerate(rows) if row in places]
+            numbers = [places[rows[position]] for position in chosen]
+        values: Any = column.values
+        if isinstance(values, dict):
+            values = at_places(values, places)
+        elif len(chosen) < len(rows):
+            is_array = isinstance(values, np.ndarray)
+            values = values[chosen] if is_array else [values[position] for position in chosen]
+        if numbers:
+            columns[key] = Column(numbers, values, column.form)
+    return columns
 
 
 def values_of(column: Column) -> list[Any]:

@@ -35,7 +35,7 @@ class Op(IntEnum):
     BUILT = 16
     BOUND = 17
     DONE = 18
-    PART = 19
+    PART = 19  # some rows of `STEP_ROWS`; a process replies `DONE` with the last ones
     FAILED = 20
     # reports about workers
     DIED = 21

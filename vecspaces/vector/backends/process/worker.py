@@ -25,7 +25,7 @@ from vecspaces.vector.backends.row_stream import RowStream
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers, index_of
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.messages import HEADER, Op, Starts, Written
+from vecspaces.vector.exchange.messages import HEADER, Op, Starts, StepRows, Written
 from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups
 
@@ -34,7 +34,7 @@ from vecspaces.vector.group.groups import Groups
 _END_GRACE = 0.4
 # The interval of checks for the caller's end, if no descriptor reports it.
 _LOOK_MILLISECONDS = 250
-_CLOSE, _DONE, _STEP, _STEP_ROWS = Op.CLOSE, Op.DONE, Op.STEP, Op.STEP_ROWS
+_CLOSE, _DONE, _PART, _STEP, _STEP_ROWS = Op.CLOSE, Op.DONE, Op.PART, Op.STEP, Op.STEP_ROWS
 
 
 def worker_main(
@@ -161,8 +161,7 @@ class Worker:
             try:
                 payload: Any = self._unpack(op, data) if data else None
                 if op is _STEP_ROWS:
-                    for written in self._stream.step(slot, payload):
-                        send(self._pack_part(slot, seq, written))
+                    self._step_rows(slot, seq, StepRows(*payload))
                     continue
                 if op is _STEP:
                     steps[index] += 1
@@ -213,10 +212,19 @@ class Worker:
             return None, None
         return self._buffers.take_spilled(slot, self._group.rows.start, self._group.rows.stop), None
 
-    def _pack_part(self, slot: int, seq: int, written: Written) -> bytes:
-        """Pack what some rows of a stream returned."""
-        outside = self._take_outside(Op.STEP_ROWS, slot, written.rows)
-        return pack_part(written, outside, partial(pack_frame, Op.PART, slot, seq), dumps)
+    def _step_rows(self, slot: int, seq: int, payload: StepRows) -> None:
+        """Step rows of a stream; the last of its replies ends the command."""
+        left = len(payload.rows)
+        for written in self._stream.step(slot, payload):
+            rows, infos, failures = written
+            left -= len(rows) + sum(len(failed) for failed, _ in failures)
+            if self._rows_suffice and not infos and len(rows) == len(payload.rows):
+                reply = HEADER.pack(_DONE, slot, seq, 0)  # all rows, and nothing else
+            else:
+                op = _PART if left else _DONE
+                outside = self._take_outside(_STEP_ROWS, slot, rows)
+                reply = pack_part(written, outside, partial(pack_frame, op, slot, seq), dumps)
+            self._channel.send(reply)
 
 
 def _watch(caller: int, stacks: StackFile, tree: Tree) -> None:
