@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-import pytest
-
 from tests.compare import assert_identical
-from tests.contract.comparing import MODES, Part, assert_same_run, samples
-from tests.envs import Drift, ledger_vector, ledgers
-from vecspaces.vector import AutoresetMode, SyncVectorEnv
+from tests.contract.comparing import Part, samples
+from tests.envs import Drift
 
 
 class MembersContract(Part):
     """Vector envs among the environments."""
-
-    @pytest.mark.parametrize("mode", MODES)
-    def test_an_env_fn_may_return_a_vector_env(self, mode: AutoresetMode) -> None:
-        flat = ledgers(7)
-        mixed = [*flat[:2], partial(ledger_vector, 2, 3, mode), *flat[5:]]
-        with (
-            self.make(mixed, autoreset_mode=mode) as envs,
-            SyncVectorEnv(flat, autoreset_mode=mode) as reference,
-        ):
-            assert envs.num_envs == 7
-            assert envs.observation_space == reference.observation_space
-            assert envs.action_space == reference.action_space
-            assert_same_run(envs, reference)
-            assert envs.get_attr("number") == tuple(range(7))
 
     def test_a_vectorised_simulator_runs_as_it_is(self) -> None:
         alone = Drift(3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.contract.comparing import Part, assert_same_step, samples
-from tests.envs import Ledger, ledgers
+from tests.envs import ledgers
 from vecspaces.vector import SyncVectorEnv
 
 
@@ -82,22 +81,3 @@ class RingContract(Part):
                 for found, column in zip(rollout[:4], expected, strict=True):
                     assert_identical(found, np.stack(column))
                 assert np.shares_memory(rollout.observations, result[0])
-
-    def test_a_reset_of_all_by_a_mask_is_no_step_of_a_rollout(self) -> None:
-        """Such a reset follows each step that ends all episodes, if they have one length."""
-        arguments = {"autoreset_mode": "Disabled", "buffers": 4}
-        with self.make([partial(Ledger, i, length=2) for i in range(2)], **arguments) as envs:
-            kept = [envs.reset(seed=0)[0]]
-            for _ in range(3):
-                for _ in range(3):
-                    observations, _, terminations, truncations, _ = envs.step([1, 1])
-                    ended = terminations | truncations
-                    if ended.all():
-                        observations, _ = envs.reset(options={"reset_mask": ended})
-                    kept.append(observations)
-                rollout = envs.rollout_view()
-                assert_identical(rollout.observations, np.stack(kept))
-                kept = kept[-1:]
-            envs.reset(seed=0)  # without a mask, another rollout begins
-            with pytest.raises(ValueError, match="found 0"):
-                envs.rollout_view()
