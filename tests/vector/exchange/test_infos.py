@@ -345,3 +345,27 @@ def test_an_info_that_holds_itself_is_named(make: Any, streams: bool) -> None:
         # The other rows of a stream can go on.
         with pytest.raises(AlreadyPendingCallError if streams else ResetNeededError):
             envs.step(np.zeros(3, np.int64))
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"a": 1, "b": 2.5, "c": True, "d": np.float32(3)},
+        {"a": 2**70, "b": 2**63},
+        {"mask": np.ones(3, np.int8), "empty": np.zeros((2, 0)), "scalar": np.array(4, np.int16)},
+        {"big": np.arange(3, dtype=">i4"), "names": np.array(["a", "bc"])},
+        {"text": "a", "nested": {"x": 1, "y": np.zeros(2)}, "none": None},
+        {"a": 1, "_a": 2},
+        {"final_obs": np.zeros(2), "a": 1},
+    ],
+)
+def test_merge_of_one_environment_is_a_row_of_the_merge_of_two(info: dict[str, Any]) -> None:
+    alone = merge([InfosByRow({0: info})], 1)
+    both = merge([InfosByRow({0: info, 1: info})], 2)
+    assert list(alone) == list(both)
+    for key, array in both.items():
+        rows = {"": array} if not isinstance(array, dict) else array
+        for name, values in rows.items():
+            single = alone[key][name] if name else alone[key]
+            assert (single.dtype, single.shape) == (values.dtype, (1, *values.shape[1:]))
+            np.testing.assert_array_equal(single[0], values[0])
