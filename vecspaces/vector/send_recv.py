@@ -311,20 +311,21 @@ class SendRecv:
         slot = self._engine.ring.current
         # By the identity of an answer, its infos and the places of rows: others have newer infos.
         answers: dict[int, tuple[Sequence[Part], dict[int, int]]] = {}
-        for place, row in enumerate(rows):
+        has_infos = any(map(table.ready.__getitem__, rows))
+        for place, row in enumerate(rows) if has_infos else ():
             answer = table.ready[row]
             if answer:
                 answers.setdefault(id(answer), (answer, {}))[1][row] = place
         parts = [at_places(part, places) for answer, places in answers.values() for part in answer]
         infos: dict[str, Any] = merge(parts, len(rows)) if parts else {}
         numbers = np.array(rows, dtype=np.int64)
-        # Indexed twice, because one index for both takes three times as long.
-        rewards = buffers.rewards[slot][numbers]
-        terminations = buffers.terminations[slot][numbers]
-        truncations = buffers.truncations[slot][numbers]
+        written = buffers.whole[slot]
+        rewards = written.rewards[numbers]
+        terminations = written.terminations[numbers]
+        truncations = written.truncations[numbers]
         flags = table.flags[numbers]
         fresh = flags & FRESH != 0
-        if fresh.any():
+        if 1 in fresh.tobytes():  # in a tenth of the time of `fresh.any()`
             # A reset does not write rewards and flags, so that those of the last step stay for a
             # rollout.
             rewards[fresh] = 0.0
