@@ -40,3 +40,9 @@ def test_a_rollout_is_shown_by_dtypes_and_shapes() -> None:
         "Rollout(observations={'camera': (float32(3, 2))}, rewards=float64(2, 2), "
         "terminations=bool(2, 2), truncations=bool(2, 2), infos={})"
     )
+
+
+def test_a_rollout_needs_more_than_one_slot() -> None:
+    with SyncVectorEnv(ledgers(2)) as envs, pytest.raises(ValueError, match="buffers=T"):
+        envs.reset(seed=0)
+        envs.rollout_view()

@@ -120,6 +120,19 @@ def test_as_many_keys_need_not_be_the_same(kind: Any) -> None:
     assert [list(info) for info in infos] == [["a", "b"], ["a", "c"]]
 
 
+class Stubborn(dict[str, Any]):
+    """A dict that cannot be changed, so that no copy of it can be filled."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise TypeError("this dict is fixed")
+
+
+def test_what_allows_no_copy_is_kept() -> None:
+    values = [Stubborn(a=[1]), 3]
+    found = merged([{"x": value} for value in values])["x"]
+    assert found[0] is values[0] and found[1] == 3
+
+
 class Marked(np.ndarray):
     """An array of a class of its own."""
 
