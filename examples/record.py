@@ -54,7 +54,7 @@ def main() -> None:
         arguments |= {"width": 80, "height": 54, "camera_name": "track"}
         arguments |= {"wrappers": [Painted]}
     with make_vec(options.env, options.num_envs, **arguments) as envs:
-        video = RecordVideo.to_file(envs, options.file, length=options.frames, fps=15, max_size=720)
+        video = RecordVideo.to_file(envs, options.file, length=options.frames, fps=15)
         video.reset(seed=0)
         rng = np.random.default_rng(0)
         late = rng.uniform(0, 0.5, (options.num_envs, 1))

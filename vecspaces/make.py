@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import importlib
 import inspect
 import operator
@@ -43,16 +42,10 @@ _REGISTERED_BY = {
     "highway-": "highway_env",
 }
 
-# How many names of a module an error lists at most.
-_LISTED = 10
-
 # Arguments of `gymnasium.make`.
 _OF_MAKE = ("max_episode_steps", "disable_env_checker")
 
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
-# The names of arguments in Gymnasium, which are not similar to those here.
-_GYMNASIUM = {"vectorization_mode": "backend", "id": "env"}
-
 _BACKENDS: dict[str, Callable[..., ManagedVectorEnv[Any, Any]]] = {
     "async": AsyncVectorEnv,
     "sync": SyncVectorEnv,
@@ -226,16 +219,15 @@ def make_vec(
         # The arguments of an environment are checked where it is built.
         match = _UNKNOWN.search(str(error))
         name = match[1] if match else None
+        takes = f"{kind.__name__} takes no"
         if name in kwargs:
             takes = f"neither {kind.__name__} nor the environment takes an"
-            raise _unknown_name(name, takes, known + _parameters(factories[0])) from error
-        if name in arguments:
-            raise _unknown_name(
-                name, "the environment takes no", _parameters(factories[0])
-            ) from error
-        if name in vector_arguments:
-            raise _unknown_name(name, f"{kind.__name__} takes no", known) from error
-        raise
+        elif name in arguments:
+            takes = "the environment takes no"
+        elif name not in vector_arguments:
+            raise
+        hint = "; did you mean 'backend'?" if name == "vectorization_mode" else ""
+        raise TypeError(f"make_vec: {takes} argument {name!r}{hint}") from error
     if spec is not None:
         spec = copy.deepcopy(spec)
         spec.kwargs.update(arguments, num_envs=num_envs, vectorization_mode=backend)
@@ -256,28 +248,6 @@ def _check_wrappers(wrappers: Any) -> tuple[Callable[[Any], Any], ...]:
             f"[partial(Wrapper, argument=...)], found {show_value(wrappers)}"
         )
     return applied
-
-
-def _parameters(factory: Factory) -> list[str]:
-    """Return the names of the arguments that a factory takes, as far as they can be known."""
-    names: list[str] = []
-    creator: Any = factory
-    if isinstance(factory, GymnasiumFactory):
-        registration = require_extra("gymnasium.envs.registration", "gymnasium")
-        names, creator = _names(registration.make), factory.spec.entry_point
-        if isinstance(creator, str):
-            creator = registration.load_env_creator(creator)
-    try:
-        return names + _names(creator)
-    except (TypeError, ValueError):  # a callable in C, without a signature
-        return names
-
-
-def _unknown_name(name: str, takes: str, names: Iterable[str]) -> TypeError:
-    """Return the error for an unknown argument, with the names that are similar."""
-    close = [_GYMNASIUM[name]] if name in _GYMNASIUM else difflib.get_close_matches(name, names)
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-    return TypeError(f"make_vec: {takes} argument {name!r}{hint}")
 
 
 @dataclass(frozen=True)
@@ -403,20 +373,9 @@ def _find_registered_by(module: ModuleType, env_id: str, name: str) -> Gymnasium
             return GymnasiumFactory(_find_spec(env_id))
         except gymnasium.error.Error:
             pass
-    close = difflib.get_close_matches(env_id, dir(module), n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    names = [
-        key
-        for key, value in vars(module).items()
-        if callable(value)
-        and getattr(value, "__module__", None) == module.__name__
-        and not key.startswith("_")
-    ]
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    listed = f"{', '.join(names[:_LISTED])}{more}" if names else "nothing that can be called"
     raise AttributeError(
         f"env: {name!r}: the module {module.__name__!r} has no {env_id!r}, and registers no "
-        f"Gymnasium id of that name{hint}; {getattr(module, '__file__', 'it')} has {listed}"
+        f"Gymnasium id of that name; it is {getattr(module, '__file__', 'built in')}"
     )
 
 

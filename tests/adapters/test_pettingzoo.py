@@ -84,10 +84,7 @@ def test_names_groups_and_rows(env: Any) -> None:
     with make_vec(env, 2, agents="rows", **SYNC) as envs:
         assert envs.num_envs == 6 and envs.rows_per_env == (3, 3)
         assert envs.agent_names == ["red", "green", "blue"] * 2
-        assert envs.rows_of_agent("green").tolist() == [1, 4]
         assert envs.groups["blue"].tolist() == [2, 5]
-        with pytest.raises(ValueError, match="expected one of red, green, blue; found 'x'"):
-            envs.rows_of_agent("x")
     crowd = Crowd(4)
     crowd.possible_agents = ["a_0", "b-1", "a_12", "7"]
     with make_vec(lambda: crowd, agents="dict", **SYNC) as envs:

@@ -125,6 +125,6 @@ def test_record_makes_a_picture_of_the_first_environments() -> None:
 def test_a_recording_that_fails_leaves_no_empty_file(monkeypatch: pytest.MonkeyPatch) -> None:
     from vecspaces.wrappers import record_video
 
-    monkeypatch.setattr(record_video, "shrink", lambda grid, size: "no picture")
+    monkeypatch.setattr(record_video, "tile", lambda frames, ratio: "no picture")
     assert run(f"{CARTPOLES} --num-envs 2").exit_code != 0
     assert not Path("out.gif").exists()

@@ -18,7 +18,7 @@ from tests.vector.ways import run_by
 from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from vecspaces.wrappers import RecordVideo, record_video
-from vecspaces.wrappers.record_video import shrink, tile
+from vecspaces.wrappers.record_video import tile
 
 iio = pytest.importorskip("imageio.v3", reason="imageio is not installed")
 
@@ -196,10 +196,3 @@ def test_the_grid_is_square_with_smaller_frames_in_the_middle_and_grey_ones_get_
     grid = tile([np.full((6, 6, 3), 255, np.uint8), np.full((2, 2), 100, np.uint8)])
     assert grid[2, 12].tolist() == [100, 100, 100]
     assert grid[0, 12].tolist() == [40, 40, 40]
-
-
-def test_shrinking_is_the_mean_of_squares() -> None:
-    image = np.random.default_rng(0).integers(0, 256, (7, 9, 3)).astype(np.uint8)
-    expected = image[:6, :9].reshape(2, 3, 3, 3, 3).mean(axis=(1, 3)).astype(np.uint8)
-    assert np.array_equal(shrink(image, 3), expected)
-    assert shrink(image, 9) is image

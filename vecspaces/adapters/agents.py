@@ -151,23 +151,6 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
             for group, group_names in groups.items()
         }
 
-    def rows_of_agent(self, name: str) -> Numbers:
-        """Return the rows of one agent, one in each environment.
-
-        Args:
-            name: The agent's name.
-
-        Returns:
-            An index array.
-
-        Raises:
-            ValueError: There is no such agent.
-        """
-        if name not in self.agent_names:
-            known = ", ".join(dict.fromkeys(self.agent_names))
-            raise ValueError(f"name: expected one of {known}; found {name!r}")
-        return np.flatnonzero(np.array(self.agent_names) == name)
-
     # ------------------------------------------------------------------ rows and environments
 
     def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:

@@ -83,18 +83,6 @@ class Evaluation:
 
     @property
     @_quiet
-    def median_return(self) -> float:
-        """The median of the returns."""
-        return float(np.median(self.returns))
-
-    @property
-    @_quiet
-    def interquartile_mean(self) -> float:
-        """The mean of the returns without the lowest and the highest quarter."""
-        return float(interquartile_mean(self.returns))
-
-    @property
-    @_quiet
     def success_rate(self) -> float | None:
         """The mean of `infos["is_success"]` or `infos["success"]`; None if there is neither.
 
@@ -162,8 +150,6 @@ class Evaluation:
         summary = {
             "mean_return": self.mean_return,
             "std_return": self.std_return,
-            "median_return": self.median_return,
-            "interquartile_mean": self.interquartile_mean,
             "confidence_interval_low": low,
             "confidence_interval_high": high,
             "success_rate": self.success_rate,
@@ -200,16 +186,6 @@ def summarize(episodes: Mapping[int, EpisodeResult], seconds: float) -> Evaluati
         steps=sum(episode.length for episode in played),
         seconds=seconds,
     )
-
-
-def interquartile_mean(returns: Floats) -> Any:
-    """Return the mean over the last axis without the lowest and highest quarter, rounded down.
-
-    It equals `scipy.stats.trim_mean(returns, 0.25)`. R. Agarwal et al. recommend it (Deep
-    Reinforcement Learning at the Edge of the Statistical Precipice, 2021).
-    """
-    count = returns.shape[-1]
-    return np.sort(returns, axis=-1)[..., count // 4 : count - count // 4].mean(axis=-1)
 
 
 def plain(value: Any) -> float | None:

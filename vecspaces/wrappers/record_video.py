@@ -47,8 +47,6 @@ class RecordVideo(
         disable_logger: Has no effect, because nothing is logged.
         gc_trigger: Has no effect, because frames are not kept.
         env_ids: The environments in the grid, row by row; None: all.
-        max_size: The maximum width and height in pixels; larger grids are shrunk by an integer
-            factor.
         suffix: The format of the files, `".mp4"` or `".gif"`.
 
     Attributes:
@@ -87,7 +85,6 @@ class RecordVideo(
         gc_trigger: Trigger | None = None,
         *,
         env_ids: Sequence[int] | None = None,
-        max_size: int = 1024,
         suffix: str = ".mp4",
     ) -> None:
         super().__init__(env)
@@ -97,7 +94,6 @@ class RecordVideo(
         self._env_ids = self._env_ids[:1] if record_first_only else self._env_ids
         self.video_length: float = video_length or math.inf
         self._fps = float(fps if fps is not None else env.metadata.get("render_fps") or 30)
-        self._max_size = max_size
         self._check()
         require_extra("imageio", "video")
         if suffix.lower() == ".mp4":
@@ -128,7 +124,7 @@ class RecordVideo(
             env: The vector env to wrap.
             path: The file; its ending, `.gif` or `.mp4`, is its format.
             length: The maximum number of frames; None: until `close`.
-            **arguments: `env_ids`, `fps`, `max_size` and `video_aspect_ratio`.
+            **arguments: `env_ids`, `fps` and `video_aspect_ratio`.
 
         Returns:
             The wrapped vector env.
@@ -161,8 +157,6 @@ class RecordVideo(
                 f"env_ids: expected different numbers from 0 to {self.num_envs - 1}, "
                 f"found {self._env_ids}"
             )
-        if self._max_size < 1:
-            raise ValueError(f"max_size: expected at least 1 pixel, found {self._max_size}")
         if not 0 < self._fps < math.inf:
             raise ValueError(f"fps: expected more than 0 frames per second, found {self._fps}")
 
@@ -242,7 +236,7 @@ class RecordVideo(
         if not self.recording:
             return
         frames = _render(self.env, self._env_ids)
-        grid = shrink(tile(frames, self.video_aspect_ratio), self._max_size)
+        grid = tile(frames, self.video_aspect_ratio)
         if self._writer is None:
             self._writer = _open_writer(self._path, self._fps)
         self._writer.append_data(grid)
@@ -295,24 +289,6 @@ def tile(frames: Sequence[npt.NDArray[Any]], ratio: tuple[int, int] = (1, 1)) ->
         left = column * (width + _GAP) + (width - image.shape[1]) // 2
         grid[top : top + image.shape[0], left : left + image.shape[1]] = image
     return grid
-
-
-def shrink(image: Image, max_size: int) -> Image:
-    """Shrink an image to at most `max_size` pixels a side; each pixel is the mean of a square.
-
-    Pixels at the right and bottom edge that do not fill a square are cut off.
-    """
-    factor = math.ceil(max(image.shape[:2]) / max_size)
-    if factor == 1:
-        return image
-    height, width = (max(1, size // factor) for size in image.shape[:2])
-    total = np.zeros((height, width, 3), dtype=np.uint32)
-    # One strided pass for each place in the square is much faster than a mean over two axes.
-    for top, left in np.ndindex(min(factor, image.shape[0]), min(factor, image.shape[1])):
-        total += image[top::factor, left::factor][:height, :width]
-    count = min(factor, image.shape[0]) * min(factor, image.shape[1])
-    small: Image = (total // count).astype(np.uint8)
-    return small
 
 
 def _as_image(number: int, frame: Any) -> Image:

@@ -82,8 +82,6 @@ def make_vec(
     vectorization_mode: Any = None,
     vector_kwargs: dict[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    *,
-    backend: str | None = None,
     **kwargs: Any,
 ) -> GymnasiumVectorEnv:
     """Make a `gymnasium.vector.VectorEnv`, with the arguments of `gymnasium.make_vec` and more.
@@ -92,18 +90,17 @@ def make_vec(
         id: The environment, as for `vecspaces.make_vec`: an id, an `EnvSpec`, `"module:factory"`, a
             factory, or a list of factories.
         num_envs: The number of environments.
-        vectorization_mode: Gymnasium's name for `backend`; a str or its `VectorizeMode`.
+        vectorization_mode: The `backend` of `vecspaces.make_vec`, or Gymnasium's `VectorizeMode`;
+            None: `"async"`.
         vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`.
         wrappers: Applied to each environment where it runs, the first one innermost.
-        backend: `"async"`, the default, or `"sync"`.
         **kwargs: Arguments for the factory, or for `gymnasium.make`.
 
     Returns:
         The vector env.
 
     Raises:
-        ValueError: `backend` and `vectorization_mode` were both given, or the mode is
-            `"vector_entry_point"`.
+        ValueError: The mode is `"vector_entry_point"`.
 
     Example:
         >>> with make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync") as envs:
@@ -111,11 +108,6 @@ def make_vec(
         (3, 4)
     """
     mode = getattr(vectorization_mode, "value", vectorization_mode)
-    if backend is not None and mode is not None:
-        raise ValueError(
-            f"backend={backend!r} and vectorization_mode={mode!r} are two names for one thing: "
-            "give one of them"
-        )
     if mode == "vector_entry_point":
         raise ValueError(
             "vectorization_mode: expected 'async' or 'sync', found 'vector_entry_point', which is "
@@ -126,7 +118,7 @@ def make_vec(
         make.make_vec,
         id,
         num_envs,
-        backend=backend or mode or "async",
+        backend=mode or "async",
         vector_kwargs=vector_kwargs,
         wrappers=wrappers,
         **kwargs,
