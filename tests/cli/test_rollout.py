@@ -118,7 +118,7 @@ def test_record_makes_a_picture_of_the_first_environments() -> None:
     assert result.exit_code == 0, result.output
     frames = iio.imread("out.gif")
     assert "21 frames in" in result.output and len(frames) > 15  # GIFs join frames that are equal
-    assert frames.shape[1:] == (200, 602, 3)
+    assert frames.shape[1:] == (400, 1204, 3)
     assert frames.max() == 255
 
 
