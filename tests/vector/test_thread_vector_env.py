@@ -290,3 +290,18 @@ def test_num_workers_is_checked(arguments: dict[str, Any], text: str, gate: Gate
     with pytest.raises(ValueError, match=text):
         make(gate, **arguments)
     assert gate.events == []
+
+
+def test_a_late_row_makes_no_row_late_whose_thread_is_still_built(gate: Gate) -> None:
+    hangs = lambda number: number == 1 and gate.events.count(("build", 1)) > 1  # noqa: E731
+    env_fns = [partial(Told, number, gate, hangs) for number in range(2)]
+    with ThreadVectorEnv(env_fns, step_timeout=1.0) as envs:
+        envs.reset(seed=0)
+        envs.recv(2)
+        envs.restart([1])
+        envs.call(lambda env: setattr(env, "reset", lambda **_: gate.opens.wait()), env_ids=[0])
+        envs.send_reset([0, 1])
+        assert list(envs.recv(1, return_errors=True).errors) == [0]
+        assert not envs.recv(1, timeout=0.0, at_least=0, return_errors=True).errors
+        gate.opens.set()
+        assert envs.recv(1, return_errors=True).env_ids.tolist() == [1]

@@ -196,8 +196,12 @@ class Waits:
         """Let the rows of a ticket that have not answered fail, with the stack of each."""
         replies, table = self._replies, self._rows
         seconds = self._settings.step_timeout or self._settings.start_timeout
+        building = self._supervisor.build_by
+        # The time of rows whose worker is still built has not begun.
         for row in [row for row in ticket.rows or () if row in ticket.awaited]:
             worker = self._supervisor.of[row]
+            if worker in building:
+                continue
             running = self._links.running(worker)
             where = self._links.find(worker, _STACK_SECONDS)
             advice = "restart or reset it"
@@ -206,7 +210,10 @@ class Waits:
             log.warning("%s", without_advice(error))
             table.fail(row, Failure((row,), "step", error, "", worker))
             self._supervisor.hung.add(worker)
-        del replies.tickets[ticket.number]
+            ticket.awaited.discard(row)
+            ticket.owing.discard(worker)
+        if not ticket.awaited:
+            del replies.tickets[ticket.number]
 
     def _overrun(self, limit: float | None, timeout: float | None) -> None:
         """Raise that a wait took too long, or restart the workers that are late.

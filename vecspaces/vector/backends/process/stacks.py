@@ -70,7 +70,7 @@ class StackFile:
 
     def __init__(self, file: int = -1, bell: int = -1, ring: int = -1) -> None:
         self._file, self.bell, self._ring = file, bell, ring
-        self._thread = self._answers = 0
+        self._thread = self._answers = self._asked = 0
 
     @classmethod
     def make(cls) -> StackFile:
@@ -149,9 +149,11 @@ class StackFile:
         thread, _, answers = self._read_head()
         if not thread:
             return None
-        with contextlib.suppress(BlockingIOError):  # it has not read many requests
+        # A second request before the first one is answered would change what is being read.
+        if answers >= self._asked:
             os.write(self._ring, b"?")
-        while self._read_head()[2] == answers:
+            self._asked = answers + 1
+        while self._read_head()[2] < self._asked:
             if time.monotonic() >= deadline:
                 return None
             time.sleep(_LOOK_SECONDS)
