@@ -92,6 +92,7 @@ def test_a_renderer_under_fork_is_warned_of_and_works_under_the_advice() -> None
             pytest.skip(run.stderr.strip().splitlines()[-1])
         shown[context] = run.stderr
     assert "RuntimeWarning: workers were forked" in shown["fork"]
-    # It may go well, and where it does not, the error comes in time and has the advice.
-    assert "Error" not in shown["fork"] or 'context="forkserver" starts' in shown["fork"]
+    assert 'context="forkserver"' in shown["fork"]
+    # A renderer may work after the fork; if it hangs, the error comes in time.
+    assert "Error" not in shown["fork"] or "did not end within 15 s" in shown["fork"]
     assert shown["forkserver"] == ""
