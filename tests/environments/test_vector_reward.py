@@ -84,7 +84,6 @@ def test_vector_reward_of_a_gymnasium_environment_is_one() -> None:
 @pytest.mark.parametrize(
     ("env", "weights", "shape"),
     [
-        (Ledger(), None, "(k,)"),
         (Ledger(), 1.0, "(k,)"),
         (Ledger(), [], "(k,)"),
         (Ledger(), [[1.0, 2.0]], "(k,)"),
@@ -95,6 +94,11 @@ def test_vector_reward_refuses_weights_of_another_shape(env: Any, weights: Any, 
     with pytest.raises(ValueError, match="expected weights of shape") as error:
         VectorReward(env, weights)
     assert shape in str(error.value)
+
+
+def test_vector_reward_without_a_reward_space_asks_for_weights() -> None:
+    with pytest.raises(ValueError, match="has no reward_space"):
+        VectorReward(Ledger())
 
 
 def test_vector_reward_refuses_an_info_of_the_same_name() -> None:

@@ -360,6 +360,11 @@ def test_an_info_that_holds_itself_is_named(make: Any, streams: bool) -> None:
             envs.step(np.zeros(3, np.int64))
 
 
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_merge_of_a_part_without_rows_is_empty(num_envs: int) -> None:
+    assert merge([InfosByRow()], num_envs) == {}
+
+
 @pytest.mark.parametrize(
     "info",
     [

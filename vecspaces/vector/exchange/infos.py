@@ -262,7 +262,7 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     first value and truncates the others. Arrays of one shape are stacked. Anything else becomes an
     array of objects with copies of each environment's value.
     """
-    if num_envs == 1 and len(parts) == 1 and parts[0].__class__ is InfosByRow:
+    if num_envs == 1 and len(parts) == 1 and parts[0] and parts[0].__class__ is InfosByRow:
         only = _merge_only(parts[0])
         if only is not None:
             return only
