@@ -227,7 +227,7 @@ class Poller:
         if self._epoll is None:
             raise io.UnsupportedOperation("fileno() needs epoll, which this system does not have")
         if self._bell is None:
-            bell, self._outer = Bell(), select.epoll()
+            bell, self._outer = Bell(), type(self._epoll)()
             for watched in (self._epoll.fileno(), bell.fd):
                 self._outer.register(watched, system.POLLIN)
             self._bell = bell
