@@ -138,7 +138,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
 
     @property
     def unwrapped(self) -> VectorEnv[Any, Any, Any]:  # type: ignore[override]  # read only
-        """This vector env: agents are not rows of the vector env inside."""
+        """This vector env, since agents are not rows of the vector env inside."""
         return self
 
     @property
