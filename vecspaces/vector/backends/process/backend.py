@@ -92,6 +92,7 @@ _DEATH_SECONDS = 0.1
 _LOOK_SECONDS = 1e-3
 _BUILD, _STEP, _STEP_ROWS = Op.BUILD, Op.STEP, Op.STEP_ROWS
 _BUILT, _DONE, _FAILED, _STEPPED = Op.BUILT, Op.DONE, Op.FAILED, Op.STEPPED
+_pack_plain = partial(pickle.dumps, protocol=5)
 
 
 @dataclass(eq=False)
@@ -320,14 +321,11 @@ class ProcessBackend(RemoteBackend):
     def _pack(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> list[bytes]:
         """Pack a command with its arguments, and with actions that are not in shared memory."""
         frames, by_type = [], partial(dumps, otherwise=self._pickling.dumps)
+        arguments: tuple[Any, ...]
+        pack: Callable[[Any], bytes]
         try:
             for worker, payload in payloads.items():
                 rows, exported, spilled = self.slices[worker], None, None
-                if op is _STEP_ROWS and self._is_plain and not payload.starts:
-                    # A tuple of plain values, which `pickle` itself packs in a third of the time.
-                    data = pickle.dumps((tuple(payload), None, None), 5)
-                    frames.append(HEADER.pack(op, slot, seq, len(data)) + data)
-                    continue
                 if op in STEPS and not self._is_plain:
                     actions = self.buffers.actions
                     if self.buffers.arena.handle is not None:
@@ -335,8 +333,11 @@ class ProcessBackend(RemoteBackend):
                         self.buffers.note_spilled(actions, spilled or [])
                     else:
                         exported = actions.export(index_of(rows))
-                arguments = payload, exported, spilled
-                frames.append(pack_frame(op, slot, seq, arguments, by_type))
+                arguments, pack = (payload, exported, spilled), by_type
+                if op is _STEP_ROWS and self._is_plain and not payload.starts:
+                    # A tuple of plain values, which `pickle` itself packs in a third of the time.
+                    arguments, pack = (tuple(payload), None, None), _pack_plain
+                frames.append(pack_frame(op, slot, seq, arguments, pack))
         except Exception as error:
             raise CannotSend(op, payload, self._pickling.dumps, error) from error
         return frames
