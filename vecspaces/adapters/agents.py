@@ -39,13 +39,8 @@ from vecspaces.vector.engine.arguments import (
 )
 from vecspaces.vector.engine.batch_spaces import check_pair
 from vecspaces.vector.exchange.failures import renumbered
-from vecspaces.vector.exchange.infos import (
-    InfosByRow,
-    infos_as_list,
-    merge,
-    merge_infos,
-    snapshot,
-)
+from vecspaces.vector.exchange.infos import InfosByRow, infos_as_list, merge, merge_infos
+from vecspaces.vector.exchange.snapshots import snapshot
 from vecspaces.vector.options import AgentLayout
 from vecspaces.vector.utils import batch_differing_spaces, batch_space, iterate
 from vecspaces.vector.vector_env import StepResult

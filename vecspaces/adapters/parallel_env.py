@@ -28,7 +28,7 @@ from vecspaces.layout import Mismatch
 from vecspaces.spaces.batch_values import ARRAY_SPACES
 from vecspaces.spaces.equivalence import difference
 from vecspaces.vector.exchange.info_space import KEY_SPACES
-from vecspaces.vector.exchange.infos import snapshot
+from vecspaces.vector.exchange.snapshots import snapshot
 from vecspaces.vector.group.form import InvalidResult, as_reward
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 

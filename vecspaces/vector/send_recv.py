@@ -20,8 +20,9 @@ from vecspaces.vector.engine.rows import FRESH, VOID
 from vecspaces.vector.engine.seeds import spread_seeds
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import Part, at_places, merge, snapshot, split
+from vecspaces.vector.exchange.infos import Part, at_places, merge, split
 from vecspaces.vector.exchange.messages import Call
+from vecspaces.vector.exchange.snapshots import snapshot
 
 _SAME_STEP = AutoresetMode.SAME_STEP  # access to members of enumerations is slow
 

@@ -11,7 +11,7 @@ from tests.contract import ALL_SPACES, assert_same_step, samples
 from tests.crosses import diagonal
 from tests.envs import Drift, Sampler
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from vecspaces.vector.exchange.infos import snapshot
+from vecspaces.vector.exchange.snapshots import snapshot
 
 MODES = list(AutoresetMode)
 STEPS = 12

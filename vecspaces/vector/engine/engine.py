@@ -40,7 +40,7 @@ from vecspaces.vector.exchange.failures import (
     Message,
     died,
 )
-from vecspaces.vector.exchange.infos import Part, find_endless, merge, snapshot, split
+from vecspaces.vector.exchange.infos import Part, find_endless, merge, split
 from vecspaces.vector.exchange.messages import (
     Call,
     CallRows,
@@ -50,6 +50,7 @@ from vecspaces.vector.exchange.messages import (
     Starts,
     StepRows,
 )
+from vecspaces.vector.exchange.snapshots import snapshot
 from vecspaces.vector.exchange.stats import COMPUTING, OUTSIDE
 
 T = TypeVar("T")

@@ -20,8 +20,9 @@ from vecspaces.vector.engine.supervisor import Loss, Supervisor, WorkerState
 from vecspaces.vector.engine.tickets import NEVER, Ticket
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import Part, as_columns, snapshot
+from vecspaces.vector.exchange.infos import Part, as_columns
 from vecspaces.vector.exchange.messages import Op, Reply, StepRows, Written, make_written
+from vecspaces.vector.exchange.snapshots import snapshot
 
 _BOUND, _DIED, _DONE, _FAILED, _PART = Op.BOUND, Op.DIED, Op.DONE, Op.FAILED, Op.PART
 _STEP, _STEPPED, _STEP_ROWS = Op.STEP, Op.STEPPED, Op.STEP_ROWS

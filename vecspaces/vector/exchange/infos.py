@@ -13,9 +13,7 @@ step together, and cannot depend on how they are divided among workers.
 
 from __future__ import annotations
 
-import copy
 from array import array
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.layout.columns import FLOATS
+from vecspaces.vector.exchange.snapshots import IMMUTABLE, snapshot
 
 _PLAIN = (int, float, bool)
 # NumPy makes one array of these; it rounds only integers that no dtype can represent together.
 _NUMBERS = FLOATS | {int, bool, np.int64, np.int32}
 _INTEGERS = (int, np.integer, np.bool_)
 _NUMERIC = frozenset("biufc")
-_IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
 # Up to this number of rows, infos are sent unchanged.
 _FEW = 4
 _DICT, _ARRAY = {dict}, {np.ndarray}
@@ -487,50 +485,8 @@ def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
     """Make a 1-d array of any objects; those that environments may reuse are copied."""
     array = np.empty(len(values), dtype=object)
     for position, value in enumerate(values):
-        array[position] = value if value.__class__ in _IMMUTABLE else snapshot(value)
+        array[position] = value if value.__class__ in IMMUTABLE else snapshot(value)
     return array
-
-
-def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
-    """Copy an info, or a value in one, with its containers and arrays.
-
-    Environments reuse the objects that they return, but results of the caller must not change.
-    Other objects are not copied, because they may be as large as a simulator.
-
-    Example:
-        >>> info = {"path": [np.zeros(2)]}
-        >>> kept = snapshot(info)
-        >>> info["path"][0] += 1
-        >>> kept
-        {'path': [array([0., 0.])]}
-    """
-    if value.__class__ in _IMMUTABLE:
-        return value
-    # The copies so far, by the id of the original, for objects that contain themselves.
-    known = {} if known is None else known
-    if id(value) in known:
-        return known[id(value)]
-    if isinstance(value, tuple):
-        make = tuple if type(value) is tuple else getattr(value, "_make", None)
-        return value if make is None else make([snapshot(part, known) for part in value])
-    if not isinstance(value, (np.ndarray, np.void, dict, list, set, bytearray, deque)):
-        return value
-    try:
-        # `copy.copy` needs a microsecond to choose how.
-        copied: Any = {} if value.__class__ is dict else copy.copy(value)
-        known[id(value)] = copied
-        if isinstance(value, dict):
-            for key, part in value.items():
-                copied[key] = snapshot(part, known)
-        elif isinstance(value, (list, deque)):
-            for position, part in enumerate(value):
-                copied[position] = snapshot(part, known)
-        elif isinstance(value, np.ndarray) and value.dtype == object:
-            for position, part in enumerate(value.flat):
-                copied.flat[position] = snapshot(part, known)
-    except Exception:  # of a class that does not allow copies, or changes
-        return value
-    return copied
 
 
 def columns_of(

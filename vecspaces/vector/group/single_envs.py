@@ -18,8 +18,9 @@ from vecspaces.errors import ResetNeededError
 from vecspaces.pickling import dumps
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
-from vecspaces.vector.exchange.infos import InfosByRow, Part, snapshot
+from vecspaces.vector.exchange.infos import InfosByRow, Part
 from vecspaces.vector.exchange.messages import RowState, Starts
+from vecspaces.vector.exchange.snapshots import snapshot
 from vecspaces.vector.group.attributes import Call, call_env, set_attribute
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import (

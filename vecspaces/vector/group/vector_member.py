@@ -17,8 +17,9 @@ from vecspaces.layout import Mismatch
 from vecspaces.seeding import derive_seed
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
-from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot
+from vecspaces.vector.exchange.infos import Columns, columns_of, gather
 from vecspaces.vector.exchange.messages import RowState, Starts
+from vecspaces.vector.exchange.snapshots import snapshot
 from vecspaces.vector.group.attributes import Call, get_attribute
 from vecspaces.vector.group.building import Built, holds_envs, reaches_members
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
@@ -374,8 +375,7 @@ def _same(value: Any, other: Any) -> bool:
             value.tobytes() == other.tobytes()
         )
     try:
-        return bool(
-            value == other or (value != value and other != other)
-        )  # the last test is for NaN
+        # The last test is for NaN.
+        return bool(value == other or (value != value and other != other))
     except Exception:
         return False
