@@ -22,7 +22,7 @@
     └── WorkerError                        an environment's exception cannot be sent to the caller
         └── WorkerDiedError                a worker process ended
 
-docs/troubleshooting.md has causes and remedies, under a heading for each class.
+docs/troubleshooting.md has causes and remedies of each class.
 """
 
 from __future__ import annotations

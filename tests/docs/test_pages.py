@@ -86,5 +86,7 @@ def test_a_group_of_the_navigation_has_at_most_eight_pages() -> None:
 def test_each_error_has_causes_and_remedies() -> None:
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     for name in errors.__all__:
-        _, _, entries = page.partition(f"\n### {name}\n")
-        assert name == "VecspacesError" or "**Remedy:**" in entries.partition("\n#")[0], name
+        entry = re.search(
+            rf"^(### {name}$.*?^#|- \*\*{name}\*\*: .*?^-)", page, re.MULTILINE | re.DOTALL
+        )
+        assert name == "VecspacesError" or (entry and "**Remedy:**" in entry[0]), name
