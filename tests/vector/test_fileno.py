@@ -103,3 +103,16 @@ def test_rows_that_wait_to_be_received_wake_no_other_wait(envs: Any, descriptor:
     with pytest.warns(SlowEnvironmentWarning), pytest.raises(StepTimeoutError):
         envs.step_async([0, 0, WAIT])
         envs.step_wait(timeout=1.0)
+
+
+@IGNORED
+def test_fileno_is_readable_for_a_restarted_worker_until_recv_has_read_its_answer(
+    envs: Any, descriptor: int
+) -> None:
+    envs.recv(3)
+    envs.restart([1])
+    assert is_readable(descriptor, 60)
+    give_up = time.monotonic() + 60
+    while is_readable(descriptor, 0.2):
+        assert len(envs.recv(timeout=0, at_least=0).env_ids) == 0
+        assert time.monotonic() < give_up, "it stays readable"

@@ -225,7 +225,9 @@ class SendRecv:
     def fileno(self) -> int:
         """Return a descriptor that is readable while `recv(timeout=0)` would return something.
 
-        An event loop can watch it. Time limits need a timer of the caller.
+        An event loop can watch it. Time limits need a timer of the caller. Other answers, such as
+        that of a worker that `restart` started, make it readable too, until a
+        `recv(timeout=0, at_least=0)` has read them, and has perhaps returned no row.
 
         Returns:
             The descriptor, which belongs to the vector env.

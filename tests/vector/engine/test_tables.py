@@ -8,10 +8,11 @@ from unittest import mock
 
 import pytest
 
-from vecspaces.errors import ClosedEnvironmentError
+from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError
 from vecspaces.vector.engine.legality import allows, refusing
 from vecspaces.vector.engine.rows import BUSY, ENDED, FAILED, LOST, NEW, READY, RowTable
 from vecspaces.vector.engine.supervisor import Supervisor, WorkerState
+from vecspaces.vector.exchange.deadline import Deadline
 
 STATES = range(2 * LOST)
 CALLS = ("step", "send", "send_reset", "send_call", "call", "recv", "reset", "masked reset")
@@ -89,6 +90,9 @@ class Links:
     def end(self, worker: int) -> None:
         self.ended.append(worker)
 
+    def late_build_error(self, worker: int, limit: float) -> StepTimeoutError:
+        return StepTimeoutError("late", self.slices[worker])
+
 
 def supervise(state: WorkerState) -> tuple[Supervisor, Links]:
     links, settings = Links(), SimpleNamespace(start_timeout=9.0, budget=None)
@@ -140,3 +144,23 @@ def test_a_worker_that_is_closed_while_it_starts_is_ended() -> None:
     with mock.patch.object(links, "start", close), pytest.raises(ClosedEnvironmentError):
         supervisor.start(1)
     assert (supervisor.states[1], links.ended) == (S.CLOSED, [1])
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_start_that_is_interrupted_leaves_no_worker_without_a_limit(is_before: bool) -> None:
+    supervisor, _ = supervise(S.DEAD)
+    move = supervisor.move
+
+    def interrupt(worker: int, event: str) -> None:
+        if event != "start" or not is_before:
+            move(worker, event)
+        if event == "start":
+            raise KeyboardInterrupt
+
+    with mock.patch.object(supervisor, "move", interrupt), pytest.raises(KeyboardInterrupt):
+        supervisor.start(1)
+    assert supervisor.build_by.keys() == {1}
+    supervisor.build_by[1] = Deadline(0.0)
+    failures = supervisor.late_builds()
+    assert [failure.env_ids for failure in failures] == ([] if is_before else [(2,)])
+    assert (supervisor.states[1], supervisor.build_by) == (S.DEAD, {})

@@ -107,8 +107,9 @@ class Supervisor:
                     raise
         if self.is_closed(worker):  # by a signal handler or another thread
             self._links.end(worker)
-        self.move(worker, "start")
+        # First: an interrupt between the two leaves no starting worker without a limit.
         self.build_by[worker] = Deadline(self._limit)
+        self.move(worker, "start")
 
     def restart(self, worker: int) -> None:
         """Replace a worker in the middle of a run; its rows begin with derived seeds."""
@@ -136,6 +137,9 @@ class Supervisor:
         """Return a failure for each worker that was not built in time, which is then dead."""
         failures = []
         for worker in [worker for worker, by in self.build_by.items() if by.passed]:
+            if self.states[worker] is not WorkerState.STARTING:  # `start` was interrupted
+                del self.build_by[worker]
+                continue
             rows, error = self._slices[worker], self._links.late_build_error(worker, self._limit)
             self.note_end(worker)
             failures.append(Failure(tuple(rows), "build", error, "", worker))
