@@ -30,8 +30,8 @@ def assert_identical(ours: Any, theirs: Any, path: str = "value") -> None:
             assert_identical(ours[key], theirs[key], f"{path}[{key!r}]")
     elif isinstance(ours, (list, tuple)):
         assert len(ours) == len(theirs), f"{path}: length {len(ours)} is not {len(theirs)}"
-        for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            assert_identical(one, other, f"{path}[{i}]")
+        for i, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+            assert_identical(mine, other, f"{path}[{i}]")
     elif isinstance(ours, (np.ndarray, np.generic)):
         assert ours.dtype == theirs.dtype, f"{path}: {ours.dtype} is not {theirs.dtype}"
         assert ours.shape == theirs.shape, f"{path}: {ours.shape} is not {theirs.shape}"

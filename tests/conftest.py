@@ -111,9 +111,9 @@ def pytest_sessionstart() -> None:
     """
     report = sys.unraisablehook
 
-    def report_all_but_interrupts(found: sys.UnraisableHookArgs) -> None:
-        if not issubclass(found.exc_type, KeyboardInterrupt):
-            report(found)
+    def report_all_but_interrupts(unraisable: sys.UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            report(unraisable)
 
     sys.unraisablehook = report_all_but_interrupts
 
@@ -191,7 +191,7 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
     extras that are missing, and would hide a test file with a wrong import.
     """
     collectors = yield
-    return [found for found in collectors if type(found).__name__ != "DoctestModule"]
+    return [collector for collector in collectors if type(collector).__name__ != "DoctestModule"]
 
 
 # Before 3.14 the default on Linux is fork.

@@ -31,7 +31,7 @@ def diagonal(**parameters: Iterable[Any]) -> pytest.MarkDecorator:
         parameters: The values of each; the keys of a dict are ids.
     """
     sides = [
-        [*values.items()] if isinstance(values, Mapping) else [(_id(one), one) for one in values]
+        [*values.items()] if isinstance(values, Mapping) else [(_id(item), item) for item in values]
         for values in parameters.values()
     ]
     sizes = list(map(len, sides))

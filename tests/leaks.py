@@ -85,14 +85,14 @@ def read_stat(pid: int) -> tuple[str, str, int]:
 
 def children(pid: int) -> list[int]:
     """Return the children of a process; none if it ended."""
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children") as file:
-                found.extend(map(int, file.read().split()))
+                pids.extend(map(int, file.read().split()))
     except OSError:
         pass
-    return found
+    return pids
 
 
 def shared_memory() -> set[str]:
@@ -108,11 +108,11 @@ def _helpers() -> dict[int | None, int | None]:
 
 def descriptors(pid: int | str = "self") -> dict[int, str]:
     """Return where each descriptor of a process leads; inodes tell pipes and sockets apart."""
-    found = {}
+    targets = {}
     for name in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):  # the one that listdir itself had open
-            found[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
-    return found
+            targets[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
+    return targets
 
 
 def _descriptors() -> set[str]:
@@ -122,12 +122,12 @@ def _descriptors() -> set[str]:
 
 def _files_of(pid: int) -> set[str]:
     """The files that a process has open or mapped, as far as this one may know."""
-    found = set()
+    files = set()
     try:
         with open(f"/proc/{pid}/maps") as maps:
-            found.update(line.split(None, 5)[-1].rstrip("\n") for line in maps)
+            files.update(line.split(None, 5)[-1].rstrip("\n") for line in maps)
         for name in os.listdir(f"/proc/{pid}/fd"):
-            found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+            files.add(os.readlink(f"/proc/{pid}/fd/{name}"))
     except OSError:  # it ended, or belongs to another user
         pass
-    return found
+    return files

@@ -54,10 +54,10 @@ class Recipe:
     @property
     def kinds(self) -> set[str]:
         """The names of the classes in here."""
-        found = {self.name}
+        names = {self.name}
         for member in self.members:
-            found |= member.kinds
-        return found
+            names |= member.kinds
+        return names
 
     @property
     def members(self) -> list[Recipe]:
@@ -180,8 +180,8 @@ def texts(draw: st.DrawFn) -> Recipe:
 
 def fundamentals(kinds: tuple[str, ...] = FUNDAMENTAL) -> st.SearchStrategy[Recipe]:
     """Spaces without members, of the given kinds."""
-    each = (boxes, discretes, multi_binaries, multi_discretes, texts)
-    drawn = dict(zip(FUNDAMENTAL, each, strict=True))
+    strategies = (boxes, discretes, multi_binaries, multi_discretes, texts)
+    drawn = dict(zip(FUNDAMENTAL, strategies, strict=True))
     return st.one_of([drawn[kind]() for kind in kinds if kind in drawn])
 
 

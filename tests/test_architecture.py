@@ -191,4 +191,4 @@ def test_a_test_file_that_cannot_be_imported_is_an_error(request: pytest.Fixture
     hooks = request.session.gethookproxy(path)
     collectors = hooks.pytest_collect_file(file_path=path, parent=request.node.parent.parent)
     # A collector of doctests would count it as skipped, and come first.
-    assert [type(found) for found in collectors] == [pytest.Module]
+    assert [type(collector) for collector in collectors] == [pytest.Module]

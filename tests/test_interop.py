@@ -124,10 +124,10 @@ def test_an_old_gymnasium_is_named_with_its_version(
     monkeypatch.setattr(gymnasium, "__version__", version)
     with pytest.raises(ImportError) as caught:
         use()
-    found = (
+    text = (
         rf"needs gymnasium 1\.1 or newer, found version {version or 'unknown'} in .*gymnasium: pip"
     )
-    assert re.search(found, str(caught.value))
+    assert re.search(text, str(caught.value))
 
 
 def test_the_oldest_gymnasium_is_that_of_the_project() -> None:

@@ -234,12 +234,12 @@ def compare_with_new(envs: Any) -> None:
     with stacked(np.positive) as model:
         for call in ("reset", "partial reset", "step", "step", "send and recv", "step some"):
             # The times of episodes differ.
-            found, right = CALLS[call](envs), CALLS[call](model)
+            result, right = CALLS[call](envs), CALLS[call](model)
             last = 1 if "reset" in call else 4
             if "send" in call:
-                assert_identical(found[2][:4], right[2][:4])
+                assert_identical(result[2][:4], right[2][:4])
             else:
-                assert_identical(found[:last], right[:last])
+                assert_identical(result[:last], right[:last])
             for state in ("episode_lengths", "episode_returns", "accumulated_reward"):
                 assert getattr(envs, state).tolist() == getattr(model, state).tolist()
 

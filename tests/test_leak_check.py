@@ -38,13 +38,13 @@ def test_descriptors_threads_and_processes_are_seen(tmp_path: Path) -> None:
         assert child.stdout is not None
         grandchild = int(child.stdout.readline())
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        found = new(before)
+        things = new(before)
         os.kill(grandchild, signal.SIGKILL)
         done.set()
         thread.join()
-    assert "thread" in found and "/open" in found
+    assert "thread" in things and "/open" in things
     for pid in (ended.pid, child.pid, grandchild):
-        assert f"process {pid} " in found
+        assert f"process {pid} " in things
 
 
 @needs_names

@@ -232,20 +232,20 @@ NAMES = {
 @cache
 def sections() -> dict[str, list[doctest.Example]]:
     """Return the expressions of messages.txt and their texts, by heading."""
-    found: dict[str, list[doctest.Example]] = {}
+    examples: dict[str, list[doctest.Example]] = {}
     heading = ""
     for piece in doctest.DocTestParser().parse(GOLDEN.read_text(encoding="utf-8")):
         if isinstance(piece, doctest.Example):
-            found[heading].append(piece)
+            examples[heading].append(piece)
         elif "# " in piece:
             heading = piece.split("# ")[-1].strip()
-            found[heading] = []
-    return found
+            examples[heading] = []
+    return examples
 
 
 SECTIONS = [heading for heading in sections() if heading not in MISSING]
-SETUP = compile("".join(one.source for one in sections()["Names"]), GOLDEN.name, "exec")
-DEFINED = {one.source.partition(" = ")[0] for one in sections()["Names"]}
+SETUP = compile("".join(example.source for example in sections()["Names"]), GOLDEN.name, "exec")
+DEFINED = {example.source.partition(" = ")[0] for example in sections()["Names"]}
 
 
 def provoke(example: doctest.Example) -> str:

@@ -90,9 +90,9 @@ def test_names_and_signatures_of_gymnasium_are_there_or_differences_are_on_the_p
             if attribute.startswith("_") or (is_described and not hasattr(mine, attribute)):
                 continue
             function = inspect.getattr_static(its, attribute)
-            found = getattr(mine, attribute, None)
+            ours_value = getattr(mine, attribute, None)
             if not hasattr(mine, attribute) or (
-                inspect.isfunction(function) and not _takes(found, function)
+                inspect.isfunction(function) and not _takes(ours_value, function)
             ):
                 differences.add(f"{name}.{attribute}")
     page = Path(__file__).parents[1].joinpath("docs", "gymnasium.md").read_text(encoding="utf-8")
@@ -101,9 +101,9 @@ def test_names_and_signatures_of_gymnasium_are_there_or_differences_are_on_the_p
 
 def _takes(ours: Any, theirs: Any) -> bool:
     """Whether all arguments of one function come first in the other, with the same defaults."""
-    expected, found = _arguments(theirs), _arguments(ours)
-    places = zip(expected, found[: len(expected)], strict=False)
-    return len(found) >= len(expected) and all(
+    expected, arguments = _arguments(theirs), _arguments(ours)
+    places = zip(expected, arguments[: len(expected)], strict=False)
+    return len(arguments) >= len(expected) and all(
         (name, default) == (other, value) and (by_name or not only_by_name)
         for (name, default, by_name), (other, value, only_by_name) in places
     )
@@ -175,7 +175,7 @@ def _described(kind: type) -> list[str]:
 
 def test_defaults_of_the_arguments_that_gymnasium_lacks() -> None:
     parameters = inspect.signature(AsyncVectorEnv).parameters.values()
-    assert {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY} == {
+    assert {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY} == {
         "num_workers": None,
         "batch_size": None,
         "buffers": 1,

@@ -53,9 +53,9 @@ def test_masks_of_every_form_are_respected(arguments: dict[str, Any], way: Any) 
 
 def test_each_allowed_action_is_drawn_as_often() -> None:
     masks = np.tile(np.array([[1, 0, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0]], np.int8), (3000, 1))
-    given = np.tile([True, True, False], 3000)
-    whole = {"action_mask": masks, "_action_mask": given}
-    apart = {"action_mask": objects(*masks), "_action_mask": given}
+    has_mask = np.tile([True, True, False], 3000)
+    whole = {"action_mask": masks, "_action_mask": has_mask}
+    apart = {"action_mask": objects(*masks), "_action_mask": has_mask}
     for infos in (whole, apart):  # all at once, and row by row
         drawn = sample_actions(
             spaces.Discrete(4, start=-1, dtype=np.int16), 9000, infos, rng=np.random.default_rng(0)
@@ -72,8 +72,8 @@ def test_masks_may_have_the_forms_that_libraries_give_them() -> None:
     flat = np.array([[0, 1, 0, 0, 1, 1, 0, 0, 1]])  # as sb3-contrib has them
     assert sample_actions(space, 1, {"action_mask": flat}).tolist() == [[[1, 2], [0, 1]]]
     square = np.eye(3)[[[0, 1], [2, 2]]]  # of merged infos, where all masks are as long
-    found = sample_actions(spaces.MultiDiscrete([3, 3]), 2, {"action_mask": square})
-    assert found.tolist() == [[0, 1], [2, 2]]
+    actions = sample_actions(spaces.MultiDiscrete([3, 3]), 2, {"action_mask": square})
+    assert actions.tolist() == [[0, 1], [2, 2]]
     for mask in ([0, 1, 0], (False, True, False)):
         infos = {"action_mask": objects(mask, None)}
         assert sample_actions(spaces.Discrete(3), 2, infos)[0] == 1
@@ -96,15 +96,15 @@ def test_the_draws_are_those_of_the_generator_or_of_the_space() -> None:
     ]
     for space in (space for pair in pairs for space in pair):
         infos = {"action_mask": {"a": masks["action_mask"]}} if "Dict" in str(space) else masks
-        seeded, own = [], []
+        seeded, unseeded = [], []
         for _ in range(2):
             rng = np.random.default_rng(5)
             seeded.append([str(sample_actions(space, 6, infos, rng=rng)) for _ in range(3)])
             space.seed(5)
-            own.append([str(sample_actions(space, 6, infos)) for _ in range(3)])
-        for found in (seeded, own):
-            assert found[0] == found[1]
-            assert len(set(found[0])) == 3
+            unseeded.append([str(sample_actions(space, 6, infos)) for _ in range(3)])
+        for draws in (seeded, unseeded):
+            assert draws[0] == draws[1]
+            assert len(set(draws[0])) == 3
 
 
 # ---------------------------------------------------------------------- evaluations

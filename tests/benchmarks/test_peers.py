@@ -26,7 +26,7 @@ def test_every_environment_is_stepped_by_ours_and_by_bare_loops(name: str) -> No
         assert_steps(contender, name)
 
 
-@pytest.mark.parametrize("number", range(len(OTHERS)), ids=[one.name for one in OTHERS])
+@pytest.mark.parametrize("number", range(len(OTHERS)), ids=[contender.name for contender in OTHERS])
 def test_other_libraries_step_where_they_are_installed(number: int) -> None:
     if not OTHERS[number].installed:
         pytest.skip(f"{OTHERS[number].module} is not installed")

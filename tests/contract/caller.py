@@ -73,10 +73,10 @@ class CallerContract(Part):
             for child in other.spawn(3)
         ]
         assert len(set(spawned)) == 6
-        given: list[Any] = [np.int64(5), (1, None, 3), np.array([4, 5, 6]), sequence, sequence]
+        seeds: list[Any] = [np.int64(5), (1, None, 3), np.array([4, 5, 6]), sequence, sequence]
         expected = [[5, 6, 7], [1, None, 3], [4, 5, 6], spawned[:3], spawned[3:]]
         with self.make(ledgers(3)) as envs:
-            for seed in given:
+            for seed in seeds:
                 envs.reset(seed=seed)
             assert envs.get_attr("seeds") == tuple(map(list, zip(*expected, strict=True)))
 

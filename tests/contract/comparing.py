@@ -75,8 +75,8 @@ def _sorted(value: Any) -> Any:
 
 def assert_same_step(ours: Any, theirs: Any) -> None:
     """Everything that reset or step returned is equal to the last bit."""
-    for number, (one, other) in enumerate(zip(ours[:-1], theirs[:-1], strict=True)):
-        assert_identical(one, other, f"result {number}")
+    for number, (array, other) in enumerate(zip(ours[:-1], theirs[:-1], strict=True)):
+        assert_identical(array, other, f"result {number}")
     assert_same_infos(ours[-1], theirs[-1])
 
 

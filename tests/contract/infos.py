@@ -44,8 +44,8 @@ class InfosContract(Part):
                 assert_same_step(envs.step(actions, ids), reference.step(actions, ids))
             mask = np.array([True, False, False, True])
             for number in (2, 1):
-                for each in (envs, reference):
-                    each.send([number], [number])
+                for vector_env in (envs, reference):
+                    vector_env.send([number], [number])
                 assert_same_infos(envs.recv(1).infos, reference.recv(1).infos)
             options = {"reset_mask": mask}
             assert_same_step(
@@ -56,8 +56,8 @@ class InfosContract(Part):
     @pytest.mark.parametrize("mode", MODES)
     def test_declared_infos_are_those_of_no_info_space(self, mode: AutoresetMode) -> None:
         def factories(declares: bool) -> list[Any]:
-            one, other, _ = three = informing(3, declares)
-            return [partial(SyncVectorEnv, three, autoreset_mode=mode), one, other]
+            first, other, _ = three = informing(3, declares)
+            return [partial(SyncVectorEnv, three, autoreset_mode=mode), first, other]
 
         with (
             self.make(factories(True), autoreset_mode=mode) as envs,
@@ -80,9 +80,9 @@ class InfosContract(Part):
             envs.reset(seed=0)
             for _ in range(2):
                 for actions in samples(reference, 1, 3):
-                    found = envs.step(actions)[4]
+                    step_infos = envs.step(actions)[4]
                     infos.append(reference.step(actions)[4])
-                    assert_same_infos(found, infos[-1])
+                    assert_same_infos(step_infos, infos[-1])
                 rollout = envs.rollout_view()
                 assert set(rollout.infos) == {*INFO_SPACE, *(f"_{key}" for key in INFO_SPACE)}
                 for key in INFO_SPACE:
@@ -94,7 +94,7 @@ class InfosContract(Part):
                         else:
                             assert not rollout.infos[key][time].any()
                 infos = infos[-1:]
-            found = envs.step([1, 1, 1])[4]
-            while "mask" not in found:
-                found = envs.step([1, 1, 1])[4]
-            assert any(np.shares_memory(row, found["mask"]) for row in rollout.infos["mask"])
+            step_infos = envs.step([1, 1, 1])[4]
+            while "mask" not in step_infos:
+                step_infos = envs.step([1, 1, 1])[4]
+            assert any(np.shares_memory(row, step_infos["mask"]) for row in rollout.infos["mask"])

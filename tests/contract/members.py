@@ -19,9 +19,9 @@ class MembersContract(Part):
             observations, _ = envs.reset(seed=4)
             assert_identical(observations[:3], alone.reset(seed=4)[0])
             for actions in samples(envs, 1, 11):
-                found = envs.step(actions)
+                result = envs.step(actions)
                 expected = alone.step(actions[:3])
-                for ours, theirs in zip(found[:4], expected[:4], strict=True):
+                for ours, theirs in zip(result[:4], expected[:4], strict=True):
                     assert_identical(ours[:3], theirs)
                 if "sum" in expected[4]:
-                    assert_identical(found[4]["sum"][:3], expected[4]["sum"])
+                    assert_identical(result[4]["sum"][:3], expected[4]["sum"])

@@ -28,11 +28,11 @@ class ResultsContract(Part):
 
     def test_rewards_are_anything_that_converts_to_float(self) -> None:
         arrays = [np.array(2.0), np.array([2.0]), np.array([2], np.uint8)]
-        given: list[Any] = [2, 2.0, np.float32(2), np.int8(2), *arrays, Fraction(4, 2), Decimal(2)]
-        given += [10**30, True, np.nan, -np.inf]
+        valid: list[Any] = [2, 2.0, np.float32(2), np.int8(2), *arrays, Fraction(4, 2), Decimal(2)]
+        valid += [10**30, True, np.nan, -np.inf]
         expected = np.array([2.0] * 9 + [1e30, 1.0, np.nan, -np.inf])
-        for others, middle in ((given, expected), ([0.5] * len(given), [0.5] * len(given))):
-            with self.make([partial(rewarding, *each) for each in (given, others, given)]) as envs:
+        for others, middle in ((valid, expected), ([0.5] * len(valid), [0.5] * len(valid))):
+            with self.make([partial(rewarding, *row) for row in (valid, others, valid)]) as envs:
                 envs.reset()
                 for outer, inner in zip(expected, middle, strict=True):
                     assert_identical(envs.step([0, 0, 0])[1], np.array([outer, inner, outer]))

@@ -78,6 +78,6 @@ class RingContract(Part):
                         column.append(array)
                 observation = theirs[0]
                 rollout = envs.rollout_view()
-                for found, column in zip(rollout[:4], expected, strict=True):
-                    assert_identical(found, np.stack(column))
+                for part, column in zip(rollout[:4], expected, strict=True):
+                    assert_identical(part, np.stack(column))
                 assert np.shares_memory(rollout.observations, result[0])

@@ -48,9 +48,9 @@ TOUCHES: dict[str, tuple[Callable[[Any], Any], Any]] = {
 TOUCHED = [
     pytest.param(
         *(where, deed, mode),
-        marks=[] if (turn, at) == (number % 3, number % 2) else pytest.mark.full,
+        marks=[] if (turn, place) == (number % 3, number % 2) else pytest.mark.full,
     )
-    for (number, where), (turn, mode), (at, deed) in product(
+    for (number, where), (turn, mode), (place, deed) in product(
         enumerate(TOUCHES), enumerate(MODES), enumerate(LOSSES)
     )
 ]
@@ -136,9 +136,9 @@ class WorkersContract(Part):
             self.make(env_fns, **arguments) as envs,
             SyncVectorEnv(healthy_fns, autoreset_mode=mode) as healthy,
         ):
-            for each in (envs, healthy):
-                each.reset(seed=5)
-                each.step(ACTIONS)
+            for vector_env in (envs, healthy):
+                vector_env.reset(seed=5)
+                vector_env.step(ACTIONS)
             envs.step(ACTIONS)
             yield envs, healthy, healthy.step(ACTIONS)[0]
 

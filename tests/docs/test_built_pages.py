@@ -111,9 +111,9 @@ def test_a_search_finds_the_page(query: str, page: str) -> None:
     pages = {*range(len(index["docnames"]))}
     for word in english.split(query):
         if english.word_filter(word.lower()):
-            found = [
+            matches = [
                 index[terms].get(english.stem(word.lower()), [])
                 for terms in ("terms", "titleterms")
             ]
-            pages &= {n for hits in found for n in ([hits] if isinstance(hits, int) else hits)}
+            pages &= {n for hits in matches for n in ([hits] if isinstance(hits, int) else hits)}
     assert page in [index["docnames"][n] for n in pages]

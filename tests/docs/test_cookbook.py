@@ -33,9 +33,9 @@ def test_each_recipe_has_a_program() -> None:
 
 
 def needs(title: str) -> list[str]:
-    found = SECTIONS[title]
-    assert found is not None
-    return found[2].split(", ")
+    program = SECTIONS[title]
+    assert program is not None
+    return program[2].split(", ")
 
 
 @here_or_apart({title: {*needs(title)} <= LIGHT for title in PRINTS})

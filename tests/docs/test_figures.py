@@ -45,6 +45,6 @@ def test_the_block_of_the_front_page_is_made_from_its_run(page: str) -> None:
 def test_no_contender_of_the_front_page_is_faster_than_the_bound() -> None:
     report, _ = load(front_page.RUN)
     assert report.names("workload")
-    for one in report.measurements:
-        share = report.ratio(one, LIMIT.name)
+    for measurement in report.measurements:
+        share = report.ratio(measurement, LIMIT.name)
         assert share is not None and share <= 1

@@ -53,8 +53,8 @@ def test_the_files_that_a_page_names_are_there() -> None:
         named = re.findall(r"`([\w/]+\.py)`", (DOCS / f"{name}.md").read_text(encoding="utf-8"))
         assert len(named) > 10
         for file in named:
-            found = any((root / file).exists() for root in (ROOT, *folders, *inner))
-            assert found, f"{name}.md names {file}"
+            exists = any((root / file).exists() for root in (ROOT, *folders, *inner))
+            assert exists, f"{name}.md names {file}"
 
 
 def test_every_example_is_shown_and_has_a_picture_in_the_gallery() -> None:

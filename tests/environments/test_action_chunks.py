@@ -44,13 +44,13 @@ def take(env: Any, actions: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("is_foreign", [False, True])
 def test_actions_of_every_space_are_those_of_single_steps(name: str, is_foreign: bool) -> None:
     space: Any = ALL_SPACES[name]
-    given = space
+    action_space = space
     if is_foreign:
         from vecspaces.adapters.gymnasium import to_gymnasium
 
-        given = to_gymnasium(space)
+        action_space = to_gymnasium(space)
     alone = Sampler(spaces.Discrete(9), space, shortest=4)
-    chunked = ActionChunks(Sampler(spaces.Discrete(9), given, shortest=4), K)
+    chunked = ActionChunks(Sampler(spaces.Discrete(9), action_space, shortest=4), K)
     assert type(chunked.action_space).__module__.startswith("gymnasium") == is_foreign
     if not is_foreign:
         assert chunked.action_space == batch_space(space, K)
@@ -74,7 +74,7 @@ def test_rewards_are_added_in_float64_one_after_the_other() -> None:
     for reward in rewards:
         expected += np.float64(np.ravel(reward)[0])
     assert type(total) is float and total == expected != total + 0.1
-    assert_identical(info["rewards"], np.array([np.ravel(one)[0] for one in rewards], np.float64))
+    assert_identical(info["rewards"], np.array([np.ravel(row)[0] for row in rewards], np.float64))
 
 
 # ---------------------------------------------------------------------- vector envs
@@ -120,19 +120,19 @@ def assert_equals_single_steps(mode: AutoresetMode, **way: Any) -> None:
                 results = envs.step(chunks[number - 1])
             for column, values in zip(results[:4], zip(*rows, strict=True), strict=False):
                 assert_identical(column, np.array(values))
-            for found, (*_, info) in zip(infos_as_list(results[4], 4), rows, strict=True):
-                assert_alike(found, info)
+            for chunk_info, (*_, info) in zip(infos_as_list(results[4], 4), rows, strict=True):
+                assert_alike(chunk_info, info)
 
 
-def assert_alike(found: Any, expected: dict[str, Any]) -> None:
+def assert_alike(actual: Any, expected: dict[str, Any]) -> None:
     """Compare infos, whose keys may be in another order, and numbers of NumPy's types."""
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for key, value in expected.items():
         if isinstance(value, dict):
-            assert_alike(found[key], value)
+            assert_alike(actual[key], value)
         else:
-            np.testing.assert_array_equal(found[key], value)
-            assert np.asarray(found[key]).dtype == np.asarray(value).dtype
+            np.testing.assert_array_equal(actual[key], value)
+            assert np.asarray(actual[key]).dtype == np.asarray(value).dtype
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,9 @@ def test_a_reset_that_names_another_task_builds_it_and_no_other_does() -> None:
     assert env.unwrapped is first
     # The environment never sees the name, and with nothing else no options.
     assert first.options == [None, {"time": 1}, None, {"time": 2}]
-    given = {"task": "2", "time": 1}
-    observation, _ = env.reset(seed=5, options=given)
-    assert observation[:3].tolist() == [2, 1, 1] and given == {"task": "2", "time": 1}
+    reset_options = {"task": "2", "time": 1}
+    observation, _ = env.reset(seed=5, options=reset_options)
+    assert observation[:3].tolist() == [2, 1, 1] and reset_options == {"task": "2", "time": 1}
     assert first.closed and env.unwrapped is not first
     for _ in range(2):
         assert env.reset()[0][0] == 2 and env.task == "2"
@@ -71,9 +71,9 @@ def test_seeds_of_new_environments_are_derived() -> None:
     def noises(seed: int | None) -> list[int]:
         env = ledgers()
         env.reset(seed=seed)
-        found = [env.reset(options={"task": task})[0][4] for task in "121"]
+        numbers = [env.reset(options={"task": task})[0][4] for task in "121"]
         assert env.np_random is env.unwrapped.np_random
-        return found
+        return numbers
 
     assert noises(1) == noises(1) != noises(2)
     assert len(set(noises(1))) == 3

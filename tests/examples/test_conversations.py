@@ -15,9 +15,9 @@ PROGRAM = ROOT / "examples" / "conversations.py"
 def test_no_lost_episode_counts_as_reward_0(episodes: int) -> None:
     arguments = ["--episodes", str(episodes), "--num-envs", "8", "--step-timeout", "3"]
     run = run_python("-W", "error", PROGRAM, *arguments)
-    found = re.search(r"(\d+) complete, mean return 3\.00\n(\d+) lost: (.*)", run.stdout)
-    assert found is not None, run.stdout
-    assert int(found[1]) + int(found[2]) == episodes
+    match = re.search(r"(\d+) complete, mean return 3\.00\n(\d+) lost: (.*)", run.stdout)
+    assert match is not None, run.stdout
+    assert int(match[1]) + int(match[2]) == episodes
     # The workers live on, so an environment that hangs costs no other conversation its episode.
-    assert "StepTimeoutError" in found[3] and "ToolError" in found[3]
-    assert "WorkerDiedError" not in found[3]
+    assert "StepTimeoutError" in match[3] and "ToolError" in match[3]
+    assert "WorkerDiedError" not in match[3]

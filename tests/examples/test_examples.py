@@ -54,8 +54,8 @@ def test_it_runs(name: str, apart: bool, tmp_path: Path) -> None:
     if library and importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
     variables: dict[str, Any] = {"HF_HUB_OFFLINE": "1", "MINARI_DATASETS_PATH": str(tmp_path)}
-    given = {"apart": apart, "folder": tmp_path, **variables}
-    assert words in run_program(EXAMPLES[name], *arguments.split(), **given)
+    options = {"apart": apart, "folder": tmp_path, **variables}
+    assert words in run_program(EXAMPLES[name], *arguments.split(), **options)
 
 
 def test_each_is_run_and_short_and_guards_its_main_part() -> None:

@@ -28,7 +28,7 @@ def logged(folder: Path) -> dict[str, list[tuple[int, float]]]:
     events = EventAccumulator(str(folder))
     events.Reload()
     return {
-        name.removeprefix("throughput/"): [(one.step, one.value) for one in events.Scalars(name)]
+        name.removeprefix("throughput/"): [(row.step, row.value) for row in events.Scalars(name)]
         for name in events.Tags()["scalars"]
         if name.startswith("throughput/")
     }
@@ -38,19 +38,19 @@ def test_the_program_logs_crashes_to_tensorboard(tmp_path: Path) -> None:
     arguments = ["--num-envs", "4", "--steps", "300", "--every", "100", "--crash-every", "150"]
     program = ROOT / "examples" / "log_run.py"
     run_python("-W", "ignore", program, *arguments, "--folder", tmp_path)
-    found = logged(tmp_path)
-    assert set(found) == NAMES
-    assert [step for step, _ in found["restarts"]] == [400, 800, 1200]
-    restarts, lost = found["restarts"][-1][1], found["lost_episodes"][-1][1]
+    curves = logged(tmp_path)
+    assert set(curves) == NAMES
+    assert [step for step, _ in curves["restarts"]] == [400, 800, 1200]
+    restarts, lost = curves["restarts"][-1][1], curves["lost_episodes"][-1][1]
     assert restarts > 0 and lost == 2 * restarts  # two environments in each worker
-    assert all(value > 0 for _, value in found["steps_per_second"] + found["episode_return"])
-    assert all(0 < value <= 1 for _, value in found["worker_busy"])
+    assert all(value > 0 for _, value in curves["steps_per_second"] + curves["episode_return"])
+    assert all(0 < value <= 1 for _, value in curves["worker_busy"])
 
 
 def values_of(example: ModuleType) -> tuple[int, dict[str, float]]:
     with RecordEpisodeStatistics(make_vec("CartPole-v1", 4, num_workers=1, stats=True)) as envs:
-        (found,) = example.run(envs, 60, 60)
-    return found  # type: ignore[no-any-return]
+        (values,) = example.run(envs, 60, 60)
+    return values  # type: ignore[no-any-return]
 
 
 def section(name: str) -> str:
@@ -68,8 +68,8 @@ def test_the_lines_for_tensorboard_log_the_values(
     names: dict[str, Any] = {"step": step, "values": values}
     exec(section("TensorBoard, Weights & Biases, MLflow"), names)
     names["writer"].close()
-    found = logged(tmp_path / "runs" / "cart_pole")
-    assert found == {
+    curves = logged(tmp_path / "runs" / "cart_pole")
+    assert curves == {
         name.removeprefix("throughput/"): [(240, pytest.approx(value))]
         for name, value in values.items()
     }

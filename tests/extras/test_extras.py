@@ -67,7 +67,7 @@ def test_sb3() -> None:
     for kind in (DummyVecEnv, SubprocVecEnv):
         envs = make_vec_env("CartPole-v1", NUM_ENVS, seed=1, vec_env_cls=kind)
         model = PPO("MlpPolicy", envs, n_steps=16, batch_size=24, seed=1, device="cpu").learn(96)
-        weights.append([each.detach().numpy().copy() for each in model.policy.parameters()])
+        weights.append([tensor.detach().numpy().copy() for tensor in model.policy.parameters()])
         envs.close()
     assert_identical(weights[1], weights[0])
 

@@ -99,10 +99,10 @@ def test_any_object_fits_or_is_a_mismatch(value: Any) -> None:
 def test_a_mismatch_keeps_all_it_knows_on_its_way(kind: type[Mismatch]) -> None:
     error = kind("a", "b", ("x",)).placed(("outer", 2), 5).called("items")
     copy = pickle.loads(pickle.dumps(error))
-    for one in (error, copy):
-        assert type(one) is kind
-        assert (one.expected, one.actual, one.path, one.row) == ("a", "b", ("outer", 2, "x"), 5)
-        assert str(one) == "items[5]['outer'][2]['x']: expected a, found b"
+    for e in (error, copy):
+        assert type(e) is kind
+        assert (e.expected, e.actual, e.path, e.row) == ("a", "b", ("outer", 2, "x"), 5)
+        assert str(e) == "items[5]['outer'][2]['x']: expected a, found b"
     assert isinstance(KeyMismatch("a", "b"), KeyError)
 
 

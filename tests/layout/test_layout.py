@@ -173,8 +173,8 @@ def test_every_way_to_write_and_read_gives_the_values(
     as_batch.write_batch(batch)
     assert_same(as_batch.read(), batch)
     # by way of another process: in parts, and what spilled
-    at = slice(half, n)
-    travelled.load(at, pickle.loads(pickle.dumps(rows.export(at))))
+    second_half = slice(half, n)
+    travelled.load(second_half, pickle.loads(pickle.dumps(rows.export(second_half))))
     assert_same(travelled.reader(half, n)(), values[half:])
     arena = Arena(rows.layout.size)
     (worker,), (caller,) = (rows.layout.bind(arena, spill=True) for _ in range(2))
@@ -194,13 +194,13 @@ def test_chosen_rows_are_read_written_and_copied(
     rows, values = case
     n = len(values)
     chosen = data.draw(st.lists(st.integers(0, n - 1), unique=True))
-    at = np.array(chosen, int)
+    index = np.array(chosen, int)
     batch = batch_of(rows, [values[row] for row in chosen])
-    assert_same(rows.read(index=at), batch)
+    assert_same(rows.read(index=index), batch)
     written_, copied = like(rows), like(rows)
     empty = like(rows).reader(0, n)()
-    written_.write_batch(batch, at)
-    copied.copy_rows(rows, at)
+    written_.write_batch(batch, index)
+    copied.copy_rows(rows, index)
     for row in range(n):
         expected = values[row] if row in chosen else empty[row]
         assert_same(written_.item(row), expected)

@@ -49,18 +49,18 @@ def test_rows_take_the_memory_of_their_texts() -> None:
     layout = Layout.compile(LONG, n, slots=2)
     arena = Arena.shared(layout.size)
     try:
-        one, other = layout.bind(arena, spill=True)
+        first, other = layout.bind(arena, spill=True)
 
         def used() -> int:
             assert arena.handle is not None
             return os.fstat(arena.handle).st_blocks * 512
 
-        one.write_batch(("short",) * n)
-        other.copy_rows(one, slice(None))
+        first.write_batch(("short",) * n)
+        other.copy_rows(first, slice(None))
         assert other.read() == ("short",) * n
         assert used() <= 2 * n * PAGES
         before = used()
-        one.write(3, "x" * 2**20)
+        first.write(3, "x" * 2**20)
         assert 2**20 <= used() - before <= 2**20 + PAGES
     finally:
         arena.close()

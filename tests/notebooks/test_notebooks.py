@@ -93,18 +93,18 @@ def run(cells: list[str], manager: KernelManager | None = None) -> list[Any]:
 
 def printed(cell: Any, stream: str = "stdout") -> str:
     """What a cell has printed."""
-    return "".join(one["text"] for one in cell.outputs if one.get("name") == stream)
+    return "".join(output["text"] for output in cell.outputs if output.get("name") == stream)
 
 
 def raised(cell: Any) -> list[str]:
     """The classes of the errors that a cell shows."""
-    return [one["ename"] for one in cell.outputs if one["output_type"] == "error"]
+    return [output["ename"] for output in cell.outputs if output["output_type"] == "error"]
 
 
 def result(cell: Any) -> dict[str, str]:
     """What the last line of a cell is shown as, by its kind."""
-    (found,) = [one["data"] for one in cell.outputs if one["output_type"] == "execute_result"]
-    return dict(found)
+    (data,) = [out["data"] for out in cell.outputs if out["output_type"] == "execute_result"]
+    return dict(data)
 
 
 @pytest.mark.parametrize("method", METHODS)

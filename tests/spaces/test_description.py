@@ -154,11 +154,11 @@ def test_a_description_nested_without_end_is_refused() -> None:
 
 def places(value: Any) -> list[tuple[Any, Any]]:
     """Every container in a description, with each of its keys."""
-    found = []
+    keys = []
     if isinstance(value, (dict, list)):
         for key in value if isinstance(value, dict) else range(len(value)):
-            found += [(value, key), *places(value[key])]
-    return found
+            keys += [(value, key), *places(value[key])]
+    return keys
 
 
 JSON = st.one_of(
@@ -209,5 +209,5 @@ def test_spaces_of_other_classes_are_compared_by_themselves() -> None:
     )
     with pytest.raises(TypeError, match=r"^b: expected a Space"):
         difference(red, 3)  # type: ignore[arg-type]
-    one, other = Colour({"red"}), Colour({"red"})
-    assert difference(one, other) is None and difference(one, Colour({"blue"})) is not None
+    space, other = Colour({"red"}), Colour({"red"})
+    assert difference(space, other) is None and difference(space, Colour({"blue"})) is not None

@@ -220,12 +220,12 @@ SPACES = [
 
 
 def test_a_space_is_equivalent_to_itself_alone() -> None:
-    for one, other in itertools.product(SPACES, repeat=2):
-        assert is_space_dtype_shape_equiv(one, other) is (one is other), (one, other)
+    for space, other in itertools.product(SPACES, repeat=2):
+        assert is_space_dtype_shape_equiv(space, other) is (space is other), (space, other)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("space", "other"),
     [
         (Box(0, 1, (2,)), Box(-5, 7, (2,))),
         (Discrete(2), Discrete(5, start=3)),
@@ -234,9 +234,9 @@ def test_a_space_is_equivalent_to_itself_alone() -> None:
         (Graph(Discrete(2), Box(0, 1)), Graph(Discrete(9), Box(3, 4))),
     ],
 )
-def test_bounds_do_not_matter_to_equivalence(one: Any, other: Any) -> None:
-    assert is_space_dtype_shape_equiv(one, other)
-    assert is_space_dtype_shape_equiv(Tuple([one]), Tuple([other]))
+def test_bounds_do_not_matter_to_equivalence(space: Any, other: Any) -> None:
+    assert is_space_dtype_shape_equiv(space, other)
+    assert is_space_dtype_shape_equiv(Tuple([space]), Tuple([other]))
 
 
 def test_flattened_batches_keep_the_byte_order() -> None:

@@ -80,20 +80,20 @@ def test_repr_attributes_and_flags(recipe: Recipe, seed: int) -> None:
     assert ours.is_np_flattenable is theirs.is_np_flattenable
     assert public(theirs) <= public(ours)
     assert outcome(lambda: hash(ours)) is outcome(lambda: hash(theirs)) is TypeError
-    one, other = (outcome(lambda: lib.sample(mask=1, probability=1)) for lib in (ours, theirs))  # noqa: B023
-    assert one == other
+    result, other = (outcome(lambda: lib.sample(mask=1, probability=1)) for lib in (ours, theirs))  # noqa: B023
+    assert result == other
     if recipe.name in FUNDAMENTAL:
         for name, value in vars(theirs).items():
             if name[0] != "_" and not name.endswith("_repr"):
                 assert_identical(getattr(ours, name), value)
 
 
-@given(one=recipes(max_leaves=3), other=recipes(max_leaves=3))
-def test_equality_and_difference(one: Recipe, other: Recipe) -> None:
-    for right in (other, one):
-        left, space = one.build(), right.build()
+@given(recipe=recipes(max_leaves=3), other=recipes(max_leaves=3))
+def test_equality_and_difference(recipe: Recipe, other: Recipe) -> None:
+    for right in (other, recipe):
+        left, space = recipe.build(), right.build()
         ours = left == space
-        assert ours is (one.build(gymnasium.spaces) == right.build(gymnasium.spaces))
+        assert ours is (recipe.build(gymnasium.spaces) == right.build(gymnasium.spaces))
         assert (spaces.difference(left, space) is None) is ours
 
 

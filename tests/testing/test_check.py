@@ -279,17 +279,17 @@ def test_a_report_lists_the_worst_first_and_nothing_reaches_this_process(capfd: 
     assert names_of(report) == {SharedCounter.finding, *SharedCounter.also, *mine}
     severities = [SEVERITIES.index(finding.severity) for finding in report.findings]
     assert severities == sorted(severities) and len(set(severities)) == 2
-    found = json.loads(json.dumps(report.to_dict()))
-    assert found["ok"] is False
-    assert {one["name"] for one in found["findings"]} == names_of(report)
+    document = json.loads(json.dumps(report.to_dict()))
+    assert document["ok"] is False
+    assert {entry["name"] for entry in document["findings"]} == names_of(report)
     assert Loud.steps == 0 and "LOUD" not in os.environ and os.getcwd() == folder
     assert np.random.get_state()[1].tolist() == state  # type: ignore[index]
     assert capfd.readouterr() == ("", "")
 
 
 def test_only_findings_of_the_severity_or_worse_are_raised() -> None:
-    found = tuple(Finding(f"a {severity}", severity, "x", "y") for severity in SEVERITIES)
-    report = Report(found[1:], 3, 1.0)
+    findings = tuple(Finding(f"a {severity}", severity, "x", "y") for severity in SEVERITIES)
+    report = Report(findings[1:], 3, 1.0)
     report.raise_for_findings()
     with pytest.raises(FailedCheckError, match=r"1 finding\(s\):\n- warning a warning: x: y$"):
         report.raise_for_findings("warning")

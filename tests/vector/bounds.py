@@ -95,8 +95,8 @@ def quietly(measure: Callable[[], T], holds: Callable[[T], object], tries: int =
     For figures that are wrong if another process takes the core during the measurement.
     """
     for _ in range(tries - 1):
-        if holds(found := measure()):
-            return found
+        if holds(measured := measure()):
+            return measured
     return measure()
 
 
@@ -106,9 +106,9 @@ def settled(read: Callable[[], T], expected: T) -> T:
     On a busy machine a process that was killed may end some seconds later.
     """
     give_up = time.monotonic() + 30.0
-    while (found := read()) != expected and time.monotonic() < give_up:
+    while (value := read()) != expected and time.monotonic() < give_up:
         time.sleep(0.02)
-    return found
+    return value
 
 
 def backend_of(envs: Any) -> Any:

@@ -112,8 +112,8 @@ class Model:
         self.is_mixed = self.is_rolled = False
 
     def _begin(self, row: int, arguments: dict[str, Any]) -> None:
-        given = {name: value for name, value in arguments.items() if value is not None}
-        observation, info = self.envs[row].reset(**given)
+        named = {name: value for name, value in arguments.items() if value is not None}
+        observation, info = self.envs[row].reset(**named)
         reward = self.envs[row].pay(0.0)
         self.last[row] = Shown(observation, reward, False, False, dict(info), [])
         self.over.discard(row)
@@ -202,17 +202,17 @@ def assert_tells(infos: Mapping[str, Any], expected: Sequence[Mapping[str, Any]]
     keys = {key for info in expected for key in info}
     assert infos.keys() == keys | {f"_{key}" for key in keys}
     for key in keys:
-        given = {place: info[key] for place, info in enumerate(expected) if key in info}
-        values = list(given.values())
-        mask = [place in given for place in range(len(expected))]
+        known = {place: info[key] for place, info in enumerate(expected) if key in info}
+        values = list(known.values())
+        mask = [place in known for place in range(len(expected))]
         assert_identical(infos[f"_{key}"], np.array(mask))
         if key != "final_obs" and all(isinstance(value, dict) for value in values):
-            assert_tells(infos[key], [given.get(place, {}) for place in range(len(expected))])
+            assert_tells(infos[key], [known.get(place, {}) for place in range(len(expected))])
         elif key == "final_obs" or isinstance(values[0], (str, list, np.bool_, type(None))):
             assert infos[key].dtype == object
-            assert_identical(infos[key].tolist(), [given.get(at) for at in range(len(expected))])
+            assert_identical(infos[key].tolist(), [known.get(row) for row in range(len(expected))])
         else:
             numbers = np.array(values)
             whole = np.zeros((len(expected), *numbers.shape[1:]), numbers.dtype)
-            whole[list(given)] = numbers
+            whole[list(known)] = numbers
             assert_identical(infos[key], whole)

@@ -79,8 +79,8 @@ class Case(NamedTuple):
     @property
     def slice(self) -> tuple[int, ...]:
         """The environments of that worker."""
-        each = NUM_ENVS // self.workers
-        return tuple(range(self.worker * each, (self.worker + 1) * each))
+        count = NUM_ENVS // self.workers
+        return tuple(range(self.worker * count, (self.worker + 1) * count))
 
     @property
     def breaks(self) -> bool:

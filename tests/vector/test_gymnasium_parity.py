@@ -50,8 +50,8 @@ def foreign_ledgers(count: int, **arguments: Any) -> list[Any]:
 
 def assert_parity(ours: Any, theirs: Any) -> None:
     """Everything that reset or step returned is Gymnasium's."""
-    for number, (one, other) in enumerate(zip(ours[:-1], theirs[:-1], strict=True)):
-        assert_identical(one, other, f"result {number}")
+    for number, (array, other) in enumerate(zip(ours[:-1], theirs[:-1], strict=True)):
+        assert_identical(array, other, f"result {number}")
     assert_same_infos(_with_plain_finals(ours[-1]), _with_plain_finals(theirs[-1]))
 
 
@@ -109,8 +109,8 @@ def test_classic_control(name: str, kind_and_mode: Any) -> None:
         assert_parity_of_a_run(ours, theirs, 60)
         assert ours.metadata == {**theirs.metadata, "autoreset_mode": mode}
         assert ours.render_mode == theirs.render_mode
-        for one, other in zip(ours.np_random, theirs.np_random, strict=True):
-            assert one.bit_generator.state == other.bit_generator.state
+        for generator, other in zip(ours.np_random, theirs.np_random, strict=True):
+            assert generator.bit_generator.state == other.bit_generator.state
         assert ours.np_random_seed == theirs.np_random_seed
     theirs.close()
 
@@ -123,8 +123,8 @@ def test_all_ten_spaces_as_observation_and_action(name: str, kind_and_mode: Any)
     theirs = gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode.value)
     with make(kind, env_fns, autoreset_mode=mode) as ours:
         assert_parity_of_a_run(ours, theirs, 8)
-        for one, other in zip(ours.get_attr("action"), theirs.get_attr("action"), strict=True):
-            assert_identical(one, other, "what the environment got")
+        for action, other in zip(ours.get_attr("action"), theirs.get_attr("action"), strict=True):
+            assert_identical(action, other, "what the environment got")
 
 
 @diagonal(mode=MODES, kind=KINDS)

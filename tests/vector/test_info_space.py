@@ -34,7 +34,7 @@ def saying(*infos: Any, first: Any = None, ends: bool = False) -> Any:
 
 def run(info_space: Any, *infos: Any, **arguments: Any) -> dict[str, Any]:
     """The infos of a step of one environment for each of some infos."""
-    with SyncVectorEnv([saying(*each) for each in infos], info_space=info_space, **arguments) as e:
+    with SyncVectorEnv([saying(*row) for row in infos], info_space=info_space, **arguments) as e:
         e.reset(seed=0)
         return e.step(np.zeros(len(infos), np.int64))[4]
 
@@ -66,9 +66,9 @@ def test_a_wrong_attribute_is_refused_unless_the_argument_overrides_it(space: An
         with pytest.raises((TypeError, ValueError), match=r"env_fns\[1\].*info_space"):
             kind(env_fns)
         # The attribute may be about something else, and the environment another's.
-        for given in (spaces.Dict(), spaces.Dict(x=FLOAT)):
-            with kind(env_fns, info_space=given) as envs:
-                assert envs.info_space == (given or None)
+        for info_space in (spaces.Dict(), spaces.Dict(x=FLOAT)):
+            with kind(env_fns, info_space=info_space) as envs:
+                assert envs.info_space == (info_space or None)
 
 
 class Plain(gymnasium.Env[Any, Any]):
@@ -121,9 +121,9 @@ def test_keys_are_arrays_of_one_shape(name: str) -> None:
         return
     space.seed(3)
     infos = [*([{"x": space.sample()}] for _ in range(3)), [{}]]
-    found = run(spaces.Dict(x=space), *infos)
-    assert found["_x"].tolist() == [True, True, True, False]
-    assert_same_infos(found, run(None, *infos))
+    merged = run(spaces.Dict(x=space), *infos)
+    assert merged["_x"].tolist() == [True, True, True, False]
+    assert_same_infos(merged, run(None, *infos))
 
 
 NUMBERS = spaces.Dict(
@@ -149,9 +149,9 @@ def test_numbers_of_python_and_numpy_become_those_of_the_space() -> None:
         "mask": np.array([[1, 0], [0, 1], [1, 1]], np.int8),
     }
     for count in (1, 3):
-        found = run(NUMBERS, *([info] for info in infos[:count]))
+        merged = run(NUMBERS, *([info] for info in infos[:count]))
         for key, values in expected.items():
-            assert_identical(found[key], values[:count])
+            assert_identical(merged[key], values[:count])
 
 
 # ---------------------------------------------------------------------- validate

@@ -21,13 +21,13 @@ PAGE = (PACKAGE.parent / "docs" / "reliability.md").read_text(encoding="utf-8")
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    found = [one for one in caplog.records if one.name == "vecspaces"]
-    return [(record.levelname, record.getMessage()) for record in found]
+    records = [any_record for any_record in caplog.records if any_record.name == "vecspaces"]
+    return [(record.levelname, record.getMessage()) for record in records]
 
 
 def messages() -> list[tuple[str, str]]:
     """The level and the text of each message in the package; `...` stands for a value."""
-    found = []
+    texts = []
     for file in sorted(PACKAGE.rglob("*.py")):
         code = file.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(code)) if "log." in code else ():
@@ -40,8 +40,8 @@ def messages() -> list[tuple[str, str]]:
                 and isinstance(node.args[0], ast.Constant)
             ):
                 text = re.sub(r"%[ds]", "...", str(node.args[0].value))
-                found.append((node.func.attr.upper(), text))
-    return found
+                texts.append((node.func.attr.upper(), text))
+    return texts
 
 
 def test_the_table_lists_every_message() -> None:

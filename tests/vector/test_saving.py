@@ -87,14 +87,14 @@ def check_resumed(
     with make_vec(factory, 4, **first, **kw) as envs:
         envs.reset(seed=7)
         run = Run(envs)
-        found = run.steps(before)
+        results = run.steps(before)
         state = pickle.loads(pickle.dumps(envs.save_state()))
         run.steps(3)  # the state does not change
     with make_vec(factory, 4, **second, **kw) as envs:
         last, _ = envs.load_state(state)
-        assert_identical(last, found[-1][0])
-        found += Run(envs, before, found[-1][2] | found[-1][3]).steps(2 * before)
-    assert_identical(without_times(found), without_times(expected))
+        assert_identical(last, results[-1][0])
+        results += Run(envs, before, results[-1][2] | results[-1][3]).steps(2 * before)
+    assert_identical(without_times(results), without_times(expected))
 
 
 def without_times(value: Any) -> Any:
@@ -319,8 +319,8 @@ def test_load_state_refuses_what_does_not_fit_and_changes_nothing(case: str, bac
         make_vec(factory, count, backend=backend, **options) as envs,
         make_vec(factory, count, backend="sync", **options) as twin,
     ):
-        for each in (envs, twin):
-            each.reset(seed=0)
+        for vector_env in (envs, twin):
+            vector_env.reset(seed=0)
         with pytest.raises(ValueError, match=text):
             envs.load_state(state)
         with pytest.raises(TypeError, match="expected a VectorState, found dict"):

@@ -204,9 +204,9 @@ def die_once(env: Any, sign: Path) -> Any:
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
 @pytest.mark.parametrize("restarts", [True, False])
 def test_a_death_in_a_call_concerns_the_rows_of_its_worker(restarts: bool, tmp_path: Path) -> None:
-    given = {"on_worker_death": "restart" if restarts else "raise"}
+    options = {"on_worker_death": "restart" if restarts else "raise"}
     sign = tmp_path / "die"
-    with AsyncVectorEnv(ledgers(4), num_workers=2, **given) as envs:
+    with AsyncVectorEnv(ledgers(4), num_workers=2, **options) as envs:
         envs.reset(seed=0)
         envs.recv(4)
         envs.send([2, 2], [0, 2])
@@ -260,21 +260,21 @@ def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> Non
         wrapper(SyncVectorEnv(env_fns, autoreset_mode=mode)) as reference,
     ):
         space = envs.single_observation_space
-        for each in (envs, reference):
-            each.action_space.seed(0)
-            each.reset(seed=0)
-            each.recv()
+        for vector_env in (envs, reference):
+            vector_env.action_space.seed(0)
+            vector_env.reset(seed=0)
+            vector_env.recv()
         for _ in range(8):
             empty = envs.recv(timeout=0, at_least=0)
             assert len(empty.env_ids) == 0
             assert empty.observations.shape == (0, *space.shape)
             assert empty.observations.dtype == space.dtype
             actions = envs.action_space.sample()
-            for each in (envs, reference):
-                each.send(actions)
+            for vector_env in (envs, reference):
+                vector_env.send(actions)
             received = [envs.recv(at_least=0), reference.recv()]
-            for each in received:
-                each.infos.get("episode", {}).pop("t", None)  # how long it took
+            for transition in received:
+                transition.infos.get("episode", {}).pop("t", None)  # how long it took
             assert_identical(*map(tuple, received))
 
 

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read
 LENGTH = 3
 SOON = stretched(0.1)
 CONTEXTS = ["fork", "spawn", "forkserver"]
-FORK_OR_FULL = ordinarily(lambda context: context == "fork", [(one,) for one in CONTEXTS])
+FORK_OR_FULL = ordinarily(lambda context: context == "fork", [(name,) for name in CONTEXTS])
 PACKAGE = str(Path(vecspaces.__file__).parent)
 
 
@@ -150,10 +150,10 @@ POSITION = "last seed 8, episodes since then: 1, step 2"
 def check(stack: str | None, *functions: str) -> None:
     """Check that a stack has the frames of these functions of this file, and none of vecspaces."""
     assert stack is not None
-    found = re.findall(r'^  File "(.*)", line \d+, in (.*)$', stack, re.MULTILINE)
-    assert [name for file, name in found if file == __file__][: len(functions)] == [*functions]
-    assert found[0][0] == __file__
-    assert not [file for file, _ in found if file.startswith(PACKAGE)]
+    frames = re.findall(r'^  File "(.*)", line \d+, in (.*)$', stack, re.MULTILINE)
+    assert [name for file, name in frames if file == __file__][: len(functions)] == [*functions]
+    assert frames[0][0] == __file__
+    assert not [file for file, _ in frames if file.startswith(PACKAGE)]
 
 
 # ---------------------------------------------------------------------- hangs
@@ -359,17 +359,17 @@ NEVER_SLOW = overrun(0.2)  # where each warning is wrong: longer than a busy mac
 @pytest.fixture
 def sign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return a file that exists when environment 3 was warned of."""
-    found, warn = tmp_path / "warned", SlowWatch._warn
+    warned, warn = tmp_path / "warned", SlowWatch._warn
 
     def warn_and_tell(watch: SlowWatch, worker: int, place: Any, *others: Any) -> None:
         try:
             warn(watch, worker, place, *others)
         finally:
             if place.env_ids[0] == 3:
-                found.touch()
+                warned.touch()
 
     monkeypatch.setattr(SlowWatch, "_warn", warn_and_tell)
-    return found
+    return warned
 
 
 def linger(sign: Path) -> None:
@@ -383,7 +383,7 @@ def linger(sign: Path) -> None:
 
 def of_stuck(caught: Iterable[warnings.WarningMessage]) -> list[warnings.WarningMessage]:
     """Leave out environments that a busy machine made slow."""
-    return [one for one in caught if "\nenvironment 3 (" in str(one.message)]
+    return [warning for warning in caught if "\nenvironment 3 (" in str(warning.message)]
 
 
 def refuse_warnings() -> None:
@@ -438,7 +438,7 @@ def test_a_warning_while_an_environment_is_built(context: Any, sign: Path) -> No
         AsyncVectorEnv(env_fns, num_workers=1, context=context, slow_warning=SLOW),
     ):
         pass
-    (said,) = [str(one.message) for one in of_stuck(caught)]
+    (said,) = [str(warning.message) for warning in of_stuck(caught)]
     assert said.startswith("building of environment 3 has taken")
     check(said[said.index("  File") :], "__init__", "act", "linger")
 

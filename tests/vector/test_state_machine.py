@@ -58,12 +58,12 @@ def each_of(seed: Any, count: int) -> list[Any]:
     """The seed of each of so many environments."""
     if isinstance(seed, np.random.SeedSequence):
         return [int(child.generate_state(1)[0]) & 0x7FFFFFFF for child in seed.spawn(count)]
-    return [seed + at for at in range(count)] if isinstance(seed, int) else seed or [None] * count
+    return [seed + row for row in range(count)] if isinstance(seed, int) else seed or [None] * count
 
 
 def history(env: Any) -> Any:
     """What happened to a ledger."""
-    options = [given or None for given in env.options]
+    options = [option or None for option in env.options]
     return env.number, env.episode, env.time, env.length, env.seeds, options, env.np_random_seed
 
 
@@ -183,10 +183,10 @@ class Rows(RuleBasedStateMachine):
             self.envs.reset_async(seed=seed, options=options)
             with pytest.raises(AlreadyPendingCallError):
                 self.envs.reset_async()
-            found = self.envs.reset_wait()
+            result = self.envs.reset_wait()
         else:
-            found = self.envs.reset(seed=seed, options=options)
-        self.compare(found, self.model.reset(seeds, [options] * COUNT, ROWS, masked=False))
+            result = self.envs.reset(seed=seed, options=options)
+        self.compare(result, self.model.reset(seeds, [options] * COUNT, ROWS, masked=False))
 
     @rule(times=st.lists(st.none() | st.integers(0, 1), min_size=COUNT, max_size=COUNT))
     def reset_with_options_of_each(self, times: list[Any]) -> None:
@@ -195,8 +195,8 @@ class Rows(RuleBasedStateMachine):
         if self.kind == "vector":
             times[2] = times[1]
         options = [None if time is None else {"time": time} for time in times]
-        found = self.envs.reset(options=copy.deepcopy(options))
-        self.compare(found, self.model.reset([None] * COUNT, options, ROWS, masked=False))
+        result = self.envs.reset(options=copy.deepcopy(options))
+        self.compare(result, self.model.reset([None] * COUNT, options, ROWS, masked=False))
         self.model.options = dict(enumerate(options))
 
     @rule(rows=SOME.filter(len), seed=SEEDS, options=OPTIONS, halves=st.booleans())
@@ -204,14 +204,14 @@ class Rows(RuleBasedStateMachine):
         self.receive_all()
         seeds = each_of(copy.deepcopy(seed), COUNT)
         mask = np.array([row in rows for row in ROWS])
-        given = {"reset_mask": mask, **(options or {})}
+        masked = {"reset_mask": mask, **(options or {})}
         if halves:
-            self.envs.reset_async(seed=seed, options=given)
+            self.envs.reset_async(seed=seed, options=masked)
             mask[:] = True  # the caller's own, to be used again at once
-            found = self.envs.reset_wait()
+            result = self.envs.reset_wait()
         else:
-            found = self.envs.reset(seed=seed, options=given)
-        self.compare(found, self.model.reset(seeds, [options] * COUNT, sorted(rows), masked=True))
+            result = self.envs.reset(seed=seed, options=masked)
+        self.compare(result, self.model.reset(seeds, [options] * COUNT, sorted(rows), masked=True))
 
     def reset_what_is_over(self, seed: Any) -> None:
         if self.model.over:
@@ -225,8 +225,8 @@ class Rows(RuleBasedStateMachine):
         for number in range(steps):
             self.reset_what_is_over(seed)
             actions, batch = self.actions(seed + number)
-            found = self.envs.step(batch)
-            self.compare(found, self.model.step_all(actions))
+            result = self.envs.step(batch)
+            self.compare(result, self.model.step_all(actions))
 
     @rule(seed=st.integers(0, 999), patience=st.sampled_from([None, None, 0.0, 5.0]))
     def step_in_two_halves(self, seed: int, patience: float | None) -> None:
@@ -239,21 +239,21 @@ class Rows(RuleBasedStateMachine):
         if isinstance(batch, np.ndarray):
             batch[...] = 0  # nothing keeps the caller's array
         try:
-            found = self.envs.step_wait(None if self.wrapper.defers else patience)
+            result = self.envs.step_wait(None if self.wrapper.defers else patience)
         except StepTimeoutError:
             with pytest.raises(NoAsyncCallError):
                 self.envs.call_wait()
-            found = self.envs.step_wait()
-        self.compare(found, self.model.step_all(actions))
+            result = self.envs.step_wait()
+        self.compare(result, self.model.step_all(actions))
 
     @precondition(lambda self: self.wrapper.some)
     @rule(rows=SOME, seed=st.integers(0, 999))
     def step_some(self, rows: list[int], seed: int) -> None:
         rows = self.free(rows)
         actions, batch = self.actions(seed, len(rows))
-        found = self.envs.step(batch, env_ids=rows)
+        result = self.envs.step(batch, env_ids=rows)
         self.model.send(dict(zip(rows, actions, strict=True)))
-        self.compare(found, self.model.receive(rows))
+        self.compare(result, self.model.receive(rows))
 
     # ------------------------------------------------------------------ send and recv
 
@@ -272,7 +272,7 @@ class Rows(RuleBasedStateMachine):
         rows = self.whole([row for row in rows if row not in busy])
         self.envs.send_reset(rows, seed=seed, options=options)
         seeds = each_of(seed, len(rows))
-        starts = {row: (one, options) for row, one in zip(rows, seeds, strict=True)}
+        starts = {row: (row_seed, options) for row, row_seed in zip(rows, seeds, strict=True)}
         self.model.send_reset(starts)
 
     @precondition(lambda self: self.wrapper.streams and self.is_ledger)
@@ -323,7 +323,7 @@ class Rows(RuleBasedStateMachine):
         if partly and self.around != "all":  # which knows no `at_least`
             waits = {"timeout": 0.0, "at_least": 0}
         try:
-            found = self.envs.recv(None if count == COUNT else count, **waits)
+            received = self.envs.recv(None if count == COUNT else count, **waits)
         except FloatingPointError as error:
             (row,) = error.__cause__.env_ids  # type: ignore[union-attr]
             rows = [1, 2] if self.kind == "vector" and row in (1, 2) else [row]
@@ -331,11 +331,11 @@ class Rows(RuleBasedStateMachine):
             self.build_again(rows)
             self.send_reset(rows, 7, None)
             return
-        rows = found.env_ids.tolist()
-        assert found.env_ids.dtype == np.int64
+        rows = received.env_ids.tolist()
+        assert received.env_ids.dtype == np.int64
         assert len(set(rows)) == len(rows)
         assert len(rows) == count or (len(rows) < count and "at_least" in waits)
-        self.compare(found[:5], self.model.receive(rows))
+        self.compare(received[:5], self.model.receive(rows))
 
     def receive_all(self) -> None:
         while self.model.streams:
@@ -393,12 +393,12 @@ class Rows(RuleBasedStateMachine):
     def call_what_is_refused(self, actions: Any) -> None:
         envs, model = self.envs, self.model
         batch = self.actions(0)[1]
-        one = {"reset_mask": np.array([True, False, False, False])}
+        masked = {"reset_mask": np.array([True, False, False, False])}
         calls: list[tuple[Any, Any]] = []
         if model.streams:
             pending = (AlreadyPendingCallError, ResetNeededError)
             calls += [(pending, lambda: envs.step(batch)), (pending, lambda: envs.send(batch))]
-            calls += [(pending, lambda: envs.reset(options=one))]
+            calls += [(pending, lambda: envs.reset(options=masked))]
             calls += [(AlreadyPendingCallError, envs.rollout_view)] if self.is_plain else []
         else:
             calls += [(NoAsyncCallError, wait) for wait in (envs.step_wait, envs.reset_wait)]
@@ -462,11 +462,11 @@ class Rows(RuleBasedStateMachine):
 
 def machine(**attributes: Any) -> Any:
     """A machine with these attributes; from Python 3.14 on a partial would be its method."""
-    given = {
+    members = {
         name: staticmethod(value) if name == "backend" else value
         for name, value in attributes.items()
     }
-    return type("Machine", (Rows,), given)
+    return type("Machine", (Rows,), members)
 
 
 def run(machine: Any, examples: int, steps: int = 20, shrinks: bool = True) -> None:

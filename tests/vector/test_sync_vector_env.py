@@ -35,7 +35,7 @@ def test_values_that_did_not_fit_the_rows_are_copied(copied: Any) -> None:
         envs.step(np.zeros(2, np.int64))
         with copied(envs) as twin:
             mask = np.array([True, False])  # the other row is read again as it is
-            results = [each.reset(seed=3, options={"reset_mask": mask}) for each in (envs, twin)]
+            results = [e.reset(seed=3, options={"reset_mask": mask}) for e in (envs, twin)]
             assert_same_step(*results)
 
 

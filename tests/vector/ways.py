@@ -31,12 +31,12 @@ def step_by(envs: Any, way: str, actions: Any) -> list[list[Any]]:
         while sum(len(env_ids) for env_ids, _ in parts) < envs.num_envs:
             received = envs.recv()
             parts.append((received.env_ids, received[:5]))
-    found = {
+    shown_by_row = {
         row: shown
         for env_ids, result in parts
         for row, shown in zip(env_ids.tolist(), _rows(result, len(env_ids)), strict=True)
     }
-    return [found[row] for row in range(envs.num_envs)]
+    return [shown_by_row[row] for row in range(envs.num_envs)]
 
 
 def _reset_by(envs: Any, way: str, **arguments: Any) -> list[list[Any]]:

@@ -31,7 +31,7 @@ def test_what_is_no_list_of_factories_is_refused(env_fns: Any, match: str) -> No
 
 def test_seeds_are_python_ints() -> None:
     for seed in (np.int32(3), np.array([3, 4]), [np.uint8(3), 4], np.random.SeedSequence(1)):
-        assert {type(one) for one in spread_seeds(seed, 2)} == {int}
+        assert {type(value) for value in spread_seeds(seed, 2)} == {int}
 
 
 def test_options_are_none_beside_a_mask_alone_and_have_no_mask_of_their_own() -> None:

@@ -347,11 +347,11 @@ def test_a_function_decides_about_each_death(tmp_path: Path) -> None:
 
 def hanging(folder: Path, *rows: int) -> list[Factory]:
     """Four environments, of which these hang in a step while they are armed."""
-    found = [Factory(row, episode=LONG) for row in range(4)]
+    fns = [Factory(row, episode=LONG) for row in range(4)]
     for row in rows:
         (folder / str(row)).mkdir()
-        found[row] = Factory(row, Fault("hang", "step", folder / str(row) / "trigger"), None, LONG)
-    return found
+        fns[row] = Factory(row, Fault("hang", "step", folder / str(row) / "trigger"), None, LONG)
+    return fns
 
 
 def test_workers_that_are_late_together_are_one_restart(

@@ -67,9 +67,9 @@ def wait_in_vain(wait: Callable[..., Any]) -> StepTimeoutError:
     while True:
         with pytest.raises(StepTimeoutError) as caught:
             wait(timeout=SHORT)
-        found = caught.value
-        if (found.env_ids == (2, 3) and found.running) or time.monotonic() > give_up:
-            return found
+        error = caught.value
+        if (error.env_ids == (2, 3) and error.running) or time.monotonic() > give_up:
+            return error
 
 
 def test_recv_without_time_makes_nothing_late(tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_a_late_answer_is_not_taken_for_the_next_one(
     with _one_fails_one_is_late(tmp_path, late, then) as envs:
         with pytest.raises(OddError):
             envs.step(ACTIONS) if late == "step" else envs.get_attr("strength")
-        for each in (envs, healthy):
-            BEGIN[then](each)
+        for vector_env in (envs, healthy):
+            BEGIN[then](vector_env)
         open_gate(tmp_path)
         with pytest.raises(StepTimeoutError):
             getattr(envs, f"{then}_wait")(timeout=SHORT)  # what was late is done, the next is not

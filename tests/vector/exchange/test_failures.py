@@ -59,8 +59,8 @@ def test_a_message_is_written_again_with_other_numbers_and_no_others() -> None:
     inner = Message("{:envs} of 3 environments, {:env_fn}: {{x}}", [3], 2)
     message = Message("environment 3 wrote {} [{}]", "environment 3 {}", inner)
     expected = "environment 3 wrote environment 3 {} [environment 13 of 3 environments, env_fns[12]"
-    for one in (message, pickle.loads(pickle.dumps(message)), copy.deepcopy(message)):
-        assert one.within(10).startswith(expected)
+    for copied in (message, pickle.loads(pickle.dumps(message)), copy.deepcopy(message)):
+        assert copied.within(10).startswith(expected)
     assert message.endswith("{x}]")
 
 

@@ -69,9 +69,9 @@ def gymnasiums(infos: list[dict[str, Any]]) -> dict[str, Any]:
 )
 def test_numbers_are_promoted(values: list[Any], dtype: Any) -> None:
     for order in (values, values[::-1]):
-        found = merged([{"x": value} for value in order])["x"]
-        assert found.dtype == dtype
-        assert found.tolist() == order
+        array = merged([{"x": value} for value in order])["x"]
+        assert array.dtype == dtype
+        assert array.tolist() == order
 
 
 @pytest.mark.parametrize("count", [2, 9])  # sent by row, and by key
@@ -115,8 +115,8 @@ def test_a_slice_travels_as_a_few_arrays() -> None:
 @pytest.mark.parametrize("kind", [dict, lambda info: defaultdict(int, info)])
 def test_as_many_keys_need_not_be_the_same(kind: Any) -> None:
     infos = [kind({"a": 1, "b": 2}), kind({"a": 3, "c": 4})]
-    for own in [list(map(dict, infos)), [{"n": info} for info in infos]]:
-        assert infos_as_list(merged(own), 2) == own
+    for rows in [list(map(dict, infos)), [{"n": info} for info in infos]]:
+        assert infos_as_list(merged(rows), 2) == rows
     assert [list(info) for info in infos] == [["a", "b"], ["a", "c"]]
 
 
@@ -129,8 +129,8 @@ class Stubborn(dict[str, Any]):
 
 def test_what_allows_no_copy_is_kept() -> None:
     values = [Stubborn(a=[1]), 3]
-    found = merged([{"x": value} for value in values])["x"]
-    assert found[0] is values[0] and found[1] == 3
+    array = merged([{"x": value} for value in values])["x"]
+    assert array[0] is values[0] and array[1] == 3
 
 
 class Marked(np.ndarray):
@@ -203,7 +203,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "named tuple": (POINT(1, 2), POINT(3, [4])),
     "set": ({1, 2}, set()),
 }
-PAIRS = [f"{one}/{other}" for one in KINDS for other in KINDS]
+PAIRS = [f"{first}/{other}" for first in KINDS for other in KINDS]
 
 
 def infos_of_pairs(pairs: Sequence[str] = PAIRS) -> list[dict[str, Any]]:
@@ -213,8 +213,8 @@ def infos_of_pairs(pairs: Sequence[str] = PAIRS) -> list[dict[str, Any]]:
     """
     infos: list[dict[str, Any]] = [{"nested": {"deep": {}}} for _ in range(4)]
     for number, pair in enumerate(pairs):
-        one, other = (KINDS[name] for name in pair.split("/"))
-        for row, value in enumerate((one[0], other[0], one[1], other[1])):
+        pair_of_first, other = (KINDS[name] for name in pair.split("/"))
+        for row, value in enumerate((pair_of_first[0], other[0], pair_of_first[1], other[1])):
             if row != (0, None, 2, None)[number % 4]:
                 info = infos[row] if number % 3 else infos[row]["nested"]["deep"]
                 info[pair] = value
@@ -256,8 +256,8 @@ def test_infos_are_the_same_however_they_are_cut_sent_and_listed(seed: int) -> N
     for pieces in (by_row, [by_row[0], *parts[1:]], parts, list(map(sent, parts))):
         assert_same_infos(merge(pieces, count), whole)
     arrived = split([sent(gather(dict(enumerate(infos))))], range(count))
-    for found, info in zip(arrived.values(), infos, strict=True):
-        assert_same_infos(found, info)
+    for row_info, info in zip(arrived.values(), infos, strict=True):
+        assert_same_infos(row_info, info)
     listed = infos_as_list(whole, count)
     assert [set(info) for info in listed] == [set(info) for info in infos]
     assert_same_infos(merged(listed), whole)
@@ -271,25 +271,25 @@ def test_infos_are_the_same_however_they_are_cut_sent_and_listed(seed: int) -> N
 def test_all_pairs_of_kinds_are_those_values() -> None:
     assert len(KINDS) > 41
     infos = infos_of_pairs()
-    found = merged(infos)
+    whole = merged(infos)
     deep = [info.pop("nested")["deep"] for info in infos]
-    for values, own in ((found, infos), (found["nested"]["deep"], deep)):
-        for key in own[0]:
-            for row, info in enumerate(own):
+    for values, row_infos in ((whole, infos), (whole["nested"]["deep"], deep)):
+        for key in row_infos[0]:
+            for row, info in enumerate(row_infos):
                 assert values[f"_{key}"][row] == (key in info)
                 if key in info:
                     assert_holds(values[key], row, info[key])
 
 
-def assert_holds(values: Any, row: int, own: Any) -> None:
+def assert_holds(values: Any, row: int, returned: Any) -> None:
     """A row of merged infos holds what its environment returned, if need be in a wider dtype."""
     if isinstance(values, dict):
-        for key, value in own.items():
+        for key, value in returned.items():
             assert_holds(values[key], row, value)
     elif values.dtype == object:
-        assert_identical(values[row], own)
+        assert_identical(values[row], returned)
     else:
-        array = np.asarray(own)
+        array = np.asarray(returned)
         assert array.dtype.kind == values.dtype.kind or (
             array.dtype.kind in "biuf" and values.dtype.kind in "iufc"
         )
@@ -312,15 +312,15 @@ def test_values_of_one_kind_are_gymnasiums() -> None:
 def results_of(envs: Any) -> dict[str, Any]:
     """The infos that each way of stepping returns."""
     actions = np.zeros(4, np.int64)
-    found = {"reset": envs.reset(seed=0)[1], "step": envs.step(actions)[4]}
+    by_call = {"reset": envs.reset(seed=0)[1], "step": envs.step(actions)[4]}
     for env_ids in ([2, 0], [3, 0, 1]):
-        found[f"step {env_ids}"] = envs.step(actions[: len(env_ids)], env_ids)[4]
+        by_call[f"step {env_ids}"] = envs.step(actions[: len(env_ids)], env_ids)[4]
     envs.send(actions[:2], [1, 2])
     received = envs.recv(2)
     singles = infos_as_list(received.infos, 2)
     if received.env_ids.tolist() == [2, 1]:
         singles.reverse()
-    return {**found, "recv": dict(enumerate(singles))}
+    return {**by_call, "recv": dict(enumerate(singles))}
 
 
 @pytest.mark.parametrize(("num_workers", "stride"), [(2, 5), *(full(n, 1) for n in (1, 2, 3, 4))])
@@ -336,8 +336,8 @@ def test_a_dict_of_a_vector_env_beside_another_kind_holds_the_very_values() -> N
     value = {"deep": (1, [2]), "n": 3}
     rows = columns_of(merged([{"x": value}]), 1)
     other = columns_of(merged([{"x": None}]), 1, 1)
-    found = merge([rows, other], 2)["x"]
-    assert_identical(found.tolist(), [value, None])
+    array = merge([rows, other], 2)["x"]
+    assert_identical(array.tolist(), [value, None])
 
 
 @pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])

@@ -32,10 +32,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
+    fixed = Clock()
     for module in (stats, single_envs, vector_member):
-        monkeypatch.setattr(module, "perf_counter_ns", found)
-    return found
+        monkeypatch.setattr(module, "perf_counter_ns", fixed)
+    return fixed
 
 
 class Slow(Ledger):
@@ -62,14 +62,14 @@ def test_means_longest_steps_and_what_lies_between_steps(clock: Clock, slow: Any
             envs.step([0, 4 if number == 3 else 1])
             clock.now += 7_000_000
             envs.step([1], env_ids=[1])
-        found = envs.stats()
-    assert found.steps.tolist() == [3000, 6000]
+        measured = envs.stats()
+    assert measured.steps.tolist() == [3000, 6000]
     mean = (5e-3 + 5999 * 2e-3) / 6000
-    assert found.step_mean == pytest.approx([1e-3, mean])
-    assert found.step_max == pytest.approx([1e-3, 5e-3])
+    assert measured.step_mean == pytest.approx([1e-3, mean])
+    assert measured.step_max == pytest.approx([1e-3, 5e-3])
     busy = 3000 * 1e-3 + 6000 * mean
-    assert found.busy_seconds == pytest.approx([busy])
-    assert found.worker_busy == pytest.approx([busy / (busy + 3000 * 7e-3)])
+    assert measured.busy_seconds == pytest.approx([busy])
+    assert measured.worker_busy == pytest.approx([busy / (busy + 3000 * 7e-3)])
 
 
 def test_the_rows_of_a_vector_env_share_its_time(clock: Clock, slow: Any) -> None:
@@ -77,11 +77,11 @@ def test_the_rows_of_a_vector_env_share_its_time(clock: Clock, slow: Any) -> Non
         envs.reset(seed=0)
         envs.step([0, 1, 1, 1])
         clock.now += 3_000_000
-        found = envs.stats()
-    assert found.steps.tolist() == [1, 1, 1, 1]
-    assert found.step_mean == pytest.approx([1e-3, 6e-3, 6e-3, 6e-3])
-    assert found.busy_seconds == pytest.approx([7e-3])
-    assert found.worker_busy == pytest.approx([0.7])
+        measured = envs.stats()
+    assert measured.steps.tolist() == [1, 1, 1, 1]
+    assert measured.step_mean == pytest.approx([1e-3, 6e-3, 6e-3, 6e-3])
+    assert measured.busy_seconds == pytest.approx([7e-3])
+    assert measured.worker_busy == pytest.approx([0.7])
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
@@ -97,8 +97,8 @@ def test_streams_are_timed_too(shared_memory: bool) -> None:
         with contextlib.suppress(NoAsyncCallError):
             while True:
                 envs.recv()
-        found = envs.stats()
-        assert found.steps.tolist() == taken.tolist()
+        measured = envs.stats()
+        assert measured.steps.tolist() == taken.tolist()
 
 
 def test_a_failed_step_counts_for_nothing_and_the_next_ones_do() -> None:
@@ -129,8 +129,8 @@ def test_only_an_idle_vector_env_is_asked_anew() -> None:
 
 
 def shares(envs: Any) -> list[float]:
-    found = envs.stats()
-    return [found.caller_outside, found.caller_computing, found.caller_waiting]
+    measured = envs.stats()
+    return [measured.caller_outside, measured.caller_computing, measured.caller_waiting]
 
 
 def test_a_worker_that_died_is_found_in_stats() -> None:
@@ -228,11 +228,11 @@ def test_the_bottleneck_is_one_sentence() -> None:
     with SyncVectorEnv(ledgers(1), stats=True) as envs:
         envs.reset(seed=0)
         envs.step([0])
-        found = envs.stats()
+        measured = envs.stats()
 
     def sentence(*caller: float, busy: float = 0.0) -> str:
         shares = zip(("caller_outside", "caller_computing", "caller_waiting"), caller, strict=True)
-        changed = dataclasses.replace(found, worker_busy=np.array([busy]), **dict(shares))
+        changed = dataclasses.replace(measured, worker_busy=np.array([busy]), **dict(shares))
         return changed.bottleneck
 
     assert sentence(0.71, 0.09, 0.2) == "the policy takes 71%: more workers will not help"

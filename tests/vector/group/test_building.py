@@ -144,9 +144,9 @@ def test_nothing_is_kept_of_the_former_environment_when_it_is_built_again() -> N
 
     def make() -> Any:
         gc.collect()
-        assert not any(one() for one in envs_made)
+        assert not any(reference() for reference in envs_made)
         # That of the former environment is compared with that of the next.
-        assert sum(one() is not None for one in spaces_made) <= 1
+        assert sum(reference() is not None for reference in spaces_made) <= 1
         env = Own()
         envs_made.append(weakref.ref(env))
         spaces_made.append(weakref.ref(env.observation_space))

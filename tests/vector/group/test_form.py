@@ -63,7 +63,7 @@ ERRORS = [Tensor.error, SystemExit("detach it first")]
     ("make", "name", "error"),
     [
         *product(MAKERS[:1], NAMES, ERRORS),
-        *((MAKERS[1], name, ERRORS[at % 2]) for at, name in enumerate(NAMES[-3:])),
+        *((MAKERS[1], name, ERRORS[number % 2]) for number, name in enumerate(NAMES[-3:])),
     ],
 )
 def test_an_object_that_refuses_to_be_an_array_belongs_to_its_row(

@@ -60,14 +60,14 @@ def recycle(old: Any, new: Any) -> Any:
         old.update(parts)
         return old
     if isinstance(new, list):
-        old[:] = [recycle(one, other) for one, other in zip([*old, *new], new, strict=False)]
+        old[:] = [recycle(former, other) for former, other in zip([*old, *new], new, strict=False)]
         return old
     if isinstance(new, set):
         old.clear()
         old.update(new)
         return old
     if isinstance(new, tuple):
-        parts = [recycle(one, other) for one, other in zip([*old, *new], new, strict=False)]
+        parts = [recycle(former, other) for former, other in zip([*old, *new], new, strict=False)]
         return type(new)(*parts) if hasattr(new, "_fields") else tuple(parts)
     if isinstance(new, np.ndarray) and old.shape == new.shape and old.dtype == new.dtype:
         old[...] = new
@@ -92,9 +92,9 @@ def check(make: Any, space: Any, mode: AutoresetMode) -> None:
         actions = samples(twin, 1, STEPS)
         expected = run(twin, actions)
     with make([partial(Recycling, space, space)] * 3, autoreset_mode=mode) as envs:
-        found = run(envs, actions)
-    for one, other in zip(found, expected, strict=True):
-        assert_same_step(one, other)
+        results = run(envs, actions)
+    for result, other in zip(results, expected, strict=True):
+        assert_same_step(result, other)
 
 
 @diagonal(space=ALL_SPACES, mode=MODES)
@@ -133,16 +133,16 @@ class Chatty(Drift):
 def test_infos_of_a_simulator() -> None:
     with SyncVectorEnv([Chatty]) as envs:
         envs.reset(seed=1)
-        found = [envs.step(np.zeros((2, 2)))[4]["path"][1] for _ in range(3)]
-    assert found == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
+        paths = [envs.step(np.zeros((2, 2)))[4]["path"][1] for _ in range(3)]
+    assert paths == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
 def test_a_snapshot_keeps_what_contains_itself_and_what_is_no_container() -> None:
     cycle: list[Any] = [np.zeros(1)]
     cycle.append((cycle, cycle[0]))
     thing = object()
-    found = snapshot({"cycle": cycle, "thing": thing})
+    kept = snapshot({"cycle": cycle, "thing": thing})
     cycle[0] += 1
-    assert found["thing"] is thing
-    assert found["cycle"][1][0][0] is found["cycle"][0]
-    assert found["cycle"][0].tolist() == [0.0]
+    assert kept["thing"] is thing
+    assert kept["cycle"][1][0][0] is kept["cycle"][0]
+    assert kept["cycle"][0].tolist() == [0.0]

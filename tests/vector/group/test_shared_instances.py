@@ -35,11 +35,11 @@ def test_one_instance_in_a_process_is_an_error_that_names_the_factories(
     other = gymnasium.wrappers.TimeLimit(env, 5) if wrapped else env
     same = [lambda: env, lambda: other]
     # A worker numbers factories as the whole vector env does.
-    for fns, found in (
+    for fns, pair in (
         (same * 2, r"\[[02]\] and env_fns\[[13]\]"),
         (ledgers(2) + same, r"\[2\].*\[3\]"),
     ):
-        with pytest.raises(ValueError, match=rf"env_fns{found} returned"):
+        with pytest.raises(ValueError, match=rf"env_fns{pair} returned"):
             make(fns)
 
 

@@ -196,7 +196,7 @@ def recorded(*arguments: Any, **options: Any) -> Any:
 
 @diagonal(make=[*MAKERS, recorded], way=WAYS)
 def test_an_action_that_is_ignored_may_be_any(make: Any, way: str) -> None:
-    env_fns = [partial(lapsing, BOX, INSIDE, INSIDE, step=at, ends=True) for at in (2, 99)]
+    env_fns = [partial(lapsing, BOX, INSIDE, INSIDE, step=last, ends=True) for last in (2, 99)]
 
     def step(*actions: int) -> list[bool]:
         return [bool(row[2]) for row in step_by(envs, way, np.array(actions))]

@@ -147,9 +147,9 @@ def test_an_exception_in_close_is_raised_once_all_others_have_closed(
 
 def held() -> set[str]:
     """Descriptors and mappings of shared memory."""
-    found = {f"{fd} {to}" for fd, to in descriptors().items()}
+    things = {f"{fd} {to}" for fd, to in descriptors().items()}
     maps = Path("/proc/self/maps").read_text()
-    return found | set(re.findall(r"^\S+(?=.*memfd:)", maps, re.M))
+    return things | set(re.findall(r"^\S+(?=.*memfd:)", maps, re.M))
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
@@ -209,7 +209,7 @@ def test_dropped_without_close_it_cleans_up_though_warnings_are_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raised: list[Any] = []  # the tracebacks keep what cleaned up, and all that it refers to
-    monkeypatch.setattr(sys, "unraisablehook", lambda found: raised.append(found.exc_value))
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: raised.append(report.exc_value))
     before = possessions()
     envs = make(tmp_path, daemon=False)
     pids = [process.pid for process in envs.processes]
@@ -277,9 +277,9 @@ CALLS = {
 @pytest.fixture
 def handler() -> Iterator[list[Any]]:
     """Return the list of what the handler of SIGUSR1 closes, at first nothing."""
-    found: list[Any] = []
-    before = signal.signal(signal.SIGUSR1, lambda *_: found and found.pop().close())
-    yield found
+    vector_envs: list[Any] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: vector_envs and vector_envs.pop().close())
+    yield vector_envs
     signal.signal(signal.SIGUSR1, before)
 
 

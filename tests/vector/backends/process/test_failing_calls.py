@@ -64,8 +64,8 @@ class Failure:
         at: Which call, from 1 on.
     """
 
-    def __init__(self, function: Callable[..., Any], at: int) -> None:
-        self.function, self.left, self.pid = function, at, os.getpid()
+    def __init__(self, function: Callable[..., Any], number: int) -> None:
+        self.function, self.left, self.pid = function, number, os.getpid()
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         if os.getpid() == self.pid:
@@ -75,10 +75,10 @@ class Failure:
         return self.function(*arguments, **named)
 
 
-def fails(name: str, at: int, act: Callable[[], Any]) -> bool:
+def fails(name: str, number: int, act: Callable[[], Any]) -> bool:
     """Make the `at`-th use of a function during `act` fail; return whether there was one."""
     place, attribute = CALLS[name]
-    failure = Failure(getattr(place, attribute), at)
+    failure = Failure(getattr(place, attribute), number)
     with pytest.MonkeyPatch.context() as patch:
         if place is BaseProcess:  # a method needs a function
             patch.setattr(place, attribute, lambda process: failure(process))
@@ -132,11 +132,11 @@ def make(method: str, **arguments: Any) -> Any:
 def assert_it_works(envs: Any) -> None:
     """Compare a run with that of a vector env to which nothing happened."""
     with SyncVectorEnv(ledgers(2)) as reference:
-        found, expected = envs.reset(seed=3)[0], reference.reset(seed=3)[0]
-        np.testing.assert_array_equal(found[:, 2:4], expected[:, 2:4])
+        observations, expected = envs.reset(seed=3)[0], reference.reset(seed=3)[0]
+        np.testing.assert_array_equal(observations[:, 2:4], expected[:, 2:4])
         for _ in range(2):
-            found, expected = envs.step([1, 2])[0], reference.step([1, 2])[0]
-            np.testing.assert_array_equal(found[:, 2:4], expected[:, 2:4])
+            observations, expected = envs.step([1, 2])[0], reference.step([1, 2])[0]
+            np.testing.assert_array_equal(observations[:, 2:4], expected[:, 2:4])
 
 
 @pytest.mark.usefixtures("helpers")
@@ -145,14 +145,14 @@ def assert_it_works(envs: Any) -> None:
 )
 def test_a_constructor_in_which_a_call_fails_leaves_nothing(method: str, name: str) -> None:
     before, alive = leaks.descriptors(), children()
-    for at in range(1, 50):
+    for number in range(1, 50):
         made: list[Any] = []
-        if not fails(name, at, lambda made=made: made.append(make(method))):
+        if not fails(name, number, lambda made=made: made.append(make(method))):
             made[0].close()
             break
-        assert leaks.descriptors() == before, f"call {at} of {name}"
-        assert settled(children, alive) == alive, f"call {at} of {name}"
-    assert at > 1, f"{name} is never called"
+        assert leaks.descriptors() == before, f"call {number} of {name}"
+        assert settled(children, alive) == alive, f"call {number} of {name}"
+    assert number > 1, f"{name} is never called"
 
 
 @pytest.mark.usefixtures("helpers")
@@ -173,7 +173,7 @@ def test_after_a_call_fails_in_a_reset_or_restart_a_reset_works_and_so_does_clos
     how = "restart" if what == "restart" else "raise"
     envs = make(method, on_worker_death=how, max_restarts=99)
     count = len(leaks.descriptors())
-    for at in range(1, 50):
+    for number in range(1, 50):
         envs.reset(seed=3)
         if what == "restart":
             kill(envs.processes[1:])
@@ -183,7 +183,7 @@ def test_after_a_call_fails_in_a_reset_or_restart_a_reset_works_and_so_does_clos
             with pytest.raises(WorkerDiedError, match="SIGKILL"):
                 envs.step([1, 2])
             act = envs.reset
-        if not fails(name, at, act):
+        if not fails(name, number, act):
             break
         with Bystanders():
             if what == "end":
@@ -195,8 +195,8 @@ def test_after_a_call_fails_in_a_reset_or_restart_a_reset_works_and_so_does_clos
                 assert_it_works(envs)
         if what == "end":
             envs = make(method)
-        assert len(leaks.descriptors()) == count, f"call {at} of {name}"
-    assert at > 1, f"{name} is never called"
+        assert len(leaks.descriptors()) == count, f"call {number} of {name}"
+    assert number > 1, f"{name} is never called"
     envs.close()
     assert leaks.descriptors() == before
 

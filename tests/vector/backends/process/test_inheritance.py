@@ -77,10 +77,10 @@ def test_programs_that_an_environment_starts_hold_nothing_of_the_worker(method: 
         envs.reset()
         opened, channel = descriptors(), backend_of(envs)._handles[0].channel
         pipes = {opened[channel.fd], opened[channel.out_fd]}
-        found = envs.call("descriptors_of_a_program")[0]
-    assert found
-    assert not pipes.intersection(found)
-    assert not [to for to in found if "memfd" in to or "pidfd" in to]
+        targets = envs.call("descriptors_of_a_program")[0]
+    assert targets
+    assert not pipes.intersection(targets)
+    assert not [to for to in targets if "memfd" in to or "pidfd" in to]
 
 
 class Starting(Ledger):
@@ -90,10 +90,10 @@ class Starting(Ledger):
         """What a program holds beside its standard streams."""
         import subprocess
 
-        found = subprocess.run(
+        listing = subprocess.run(
             ["ls", "-l", "/proc/self/fd"], close_fds=False, capture_output=True, text=True
         )
-        return [line.split(" -> ")[1] for line in found.stdout.splitlines() if " -> " in line]
+        return [line.split(" -> ")[1] for line in listing.stdout.splitlines() if " -> " in line]
 
 
 class Handling(Ledger):

@@ -67,7 +67,7 @@ def test_a_driver_with_threads_is_warned_of_once(library: str, driver: str, tmp_
 
 
 @pytest.mark.parametrize(
-    "line, found",
+    "line, driver",
     [
         ("7f00 r-xp 0000 08:01 42 /usr/lib/x86_64-linux-gnu/dri/swrast_dri.so", "swrast_dri.so"),
         ("7f00 r-xp 0000 08:01 42 /usr/lib/libgallium-25.0.7.so", "libgallium-25.0.7.so"),
@@ -78,9 +78,9 @@ def test_a_driver_with_threads_is_warned_of_once(library: str, driver: str, tmp_
         ("7f00 r-xp 0000 08:01 42 /usr/lib/libEGL_mesa.so.0.0.0", None),
     ],
 )
-def test_which_libraries_are_drivers(line: str, found: str | None) -> None:
+def test_which_libraries_are_drivers(line: str, driver: str | None) -> None:
     match = forking._DRIVER.search(line)
-    assert (match and match[1]) == found
+    assert (match and match[1]) == driver
 
 
 class Stuck(Ledger):

@@ -23,12 +23,12 @@ def cycle(method: str, draw: random.Random) -> None:
         AsyncVectorEnv(ledgers(count), context=method, **options) as envs,
         SyncVectorEnv(ledgers(count)) as reference,
     ):
-        found, expected = envs.reset(seed=seed)[0], reference.reset(seed=seed)[0]
-        np.testing.assert_array_equal(found, expected)
+        observations, expected = envs.reset(seed=seed)[0], reference.reset(seed=seed)[0]
+        np.testing.assert_array_equal(observations, expected)
         for _ in range(draw.randint(0, 5)):
             actions = [draw.randint(0, 4) for _ in range(count)]
-            found, expected = envs.step(actions)[0], reference.step(actions)[0]
-            np.testing.assert_array_equal(found, expected)
+            observations, expected = envs.step(actions)[0], reference.step(actions)[0]
+            np.testing.assert_array_equal(observations, expected)
         if draw.random() < 0.2:
             envs.close(terminate=True)
 

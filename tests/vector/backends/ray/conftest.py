@@ -40,11 +40,11 @@ def cluster() -> Iterator[Cluster]:
     import ray
     from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args=clusters.HEAD)
-    ray.init(address=found.address, log_to_driver=False)
-    yield found
+    nodes = Cluster(initialize_head=True, head_node_args=clusters.HEAD)
+    ray.init(address=nodes.address, log_to_driver=False)
+    yield nodes
     ray.shutdown()
-    found.shutdown()
+    nodes.shutdown()
 
 
 @pytest.fixture(scope="package")

@@ -94,7 +94,7 @@ def test_a_death_names_environments_worker_command_and_node(tmp_path: Path) -> N
 def make_nested(folder: Path, deed: str, inside: dict[str, Any], **arguments: Any) -> Any:
     """Make two actors, in each of which two environments have a process each."""
     env_fns = factories(NUM_ENVS, folder, deed, "step")
-    actors = [partial(in_processes, env_fns[at : at + 2], **inside) for at in (0, 2)]
+    actors = [partial(in_processes, env_fns[row : row + 2], **inside) for row in (0, 2)]
     return RayVectorEnv(actors, num_workers=2, **arguments)
 
 
@@ -251,17 +251,17 @@ def test_a_run_that_loses_one_of_three_nodes_equals_one_that_does_not_but_for_th
             for number in patiently():
                 if number == 3:
                     nodes.remove(homes[3])
-                found, expected = envs.step(ACTIONS), reference.step(ACTIONS)
-                assert_identical(rows_of(found, kept), rows_of(expected, kept))
-                if left == 5 and "worker_restarted" not in found[-1]:
-                    assert_identical(found, expected)
+                result, expected = envs.step(ACTIONS), reference.step(ACTIONS)
+                assert_identical(rows_of(result, kept), rows_of(expected, kept))
+                if left == 5 and "worker_restarted" not in result[-1]:
+                    assert_identical(result, expected)
                     continue
-                restarted = found[-1].get("worker_restarted", np.zeros(NUM_ENVS, bool))
-                truncated = found[3] & ~expected[3]
+                restarted = result[-1].get("worker_restarted", np.zeros(NUM_ENVS, bool))
+                truncated = result[3] & ~expected[3]
                 marked = lost if left == 5 else []
                 assert np.flatnonzero(restarted).tolist() == marked
                 assert np.flatnonzero(truncated).tolist() == marked
-                assert not (left == 5 and found[1][lost].any())
+                assert not (left == 5 and result[1][lost].any())
                 left -= 1
                 if not left:
                     break
@@ -273,8 +273,8 @@ def rows_of(step: tuple[Any, ...], rows: list[int]) -> list[Any]:
     """What a step returned for some rows, with their own infos."""
     observations, *numbers, infos = step
     of_rows = {key: values[rows] for key, values in observations.items()}
-    own = infos_as_list(infos, NUM_ENVS)
-    return [of_rows, *(values[rows] for values in numbers), [own[row] for row in rows]]
+    row_infos = infos_as_list(infos, NUM_ENVS)
+    return [of_rows, *(values[rows] for values in numbers), [row_infos[row] for row in rows]]
 
 
 @pytest.mark.full

@@ -125,8 +125,8 @@ def test_a_step_is_one_object_of_a_few_arrays_however_many_environments(
         envs.step(np.zeros(num_envs, int))
         monkeypatch.undo()
         assert len(objects) == 2, "one for each actor"
-        for _, _, (at, numbers, parts) in objects:
-            assert at.stop - at.start == num_envs // 2
+        for _, _, (rows, numbers, parts) in objects:
+            assert rows.stop - rows.start == num_envs // 2
             arrays = [*numbers, *(array for part in parts for array in part)]
             assert len(arrays) == 5, "two leaves, rewards, terminations, truncations"
             assert all(len(array) == num_envs // 2 for array in arrays)
