@@ -110,10 +110,10 @@ WAITED_FOR: dict[str, Callable[..., Any]] = {
         ("workers", 0.0, 0, 30),
         ("workers", 0.0002, 300_000, 15),
         ("wrappers", 0.0002, 0, 30),
-        *(full("workers", seconds, 0, 5000) for seconds in (0.0, 0.0002, 0.001, 0.005)),
+        *(full("workers", seconds, 0, 2000) for seconds in (0.0, 0.0002, 0.001, 0.005)),
         full("workers", 0.02, 0, 1000),
         full("workers", 0.0, 300_000, 500),
-        full("wrappers", 0.0002, 0, 3000),
+        full("wrappers", 0.0002, 0, 1500),
     ],
 )
 def test_an_interrupted_wait_gives_the_right_answer_or_needs_a_reset(

@@ -41,8 +41,8 @@ def test_gymnasium() -> None:
     for space in (spaces.Discrete(3), spaces.Box(0, 1, (2,)), spaces.Dict(a=spaces.MultiBinary(2))):
         assert from_gymnasium(to_gymnasium(space)) == space
     results = []
-    for backend in ("sync", "async"):
-        with make_vec("CartPole-v1", NUM_ENVS, backend=backend) as envs:
+    for mode in ("sync", "async"):
+        with make_vec("CartPole-v1", NUM_ENVS, mode) as envs:
             assert isinstance(envs, gymnasium.vector.VectorEnv)
             wrapped = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
             wrapped.action_space.seed(0)

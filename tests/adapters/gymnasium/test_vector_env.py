@@ -207,3 +207,11 @@ def test_make_vec_takes_gymnasiums_arguments(mode: Any) -> None:
     assert isinstance(ours, gymnasium.vector.VectorEnv)
     assert ours.spec.id == theirs.spec.id == "CartPole-v1"
     assert_identical(run(ours, steps=10), run(theirs, steps=10))
+
+
+def test_make_vec_refuses_the_argument_backend_that_environments_may_have() -> None:
+    with pytest.raises(TypeError, match=r"vectorization_mode.*env_kwargs"):
+        make_vec("CartPole-v1", 2, backend="sync")
+    factory: Any = lambda backend: gymnasium.make("CartPole-v1")  # noqa: E731
+    with make_vec(factory, 2, "sync", env_kwargs={"backend": "x"}) as envs:
+        assert envs.num_envs == 2

@@ -101,12 +101,18 @@ def make_vec(
 
     Raises:
         ValueError: The mode is `"vector_entry_point"`.
+        TypeError: `backend` is among the arguments.
 
     Example:
         >>> with make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync") as envs:
         ...     envs.reset(seed=123)[0].shape
         (3, 4)
     """
+    if "backend" in kwargs:
+        raise TypeError(
+            "backend: pass the mode as vectorization_mode, as for gymnasium.make_vec, and an "
+            "argument of the environment as env_kwargs={'backend': ...}"
+        )
     mode = getattr(vectorization_mode, "value", vectorization_mode)
     if mode == "vector_entry_point":
         raise ValueError(
