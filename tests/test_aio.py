@@ -527,7 +527,7 @@ async def test_options_that_a_reset_refuses_do_not_cost_the_environment() -> Non
 async def test_a_death_is_raised_where_the_worker_was_held(tmp_path: Path) -> None:
     held = lent(3, tools(tmp_path, 4), num_workers=2)
     async with held as (pool, env, elsewhere, idle):
-        assert [one.env_id for one in (env, elsewhere, idle)] == [0, 2, 1]
+        assert [e.env_id for e in (env, elsewhere, idle)] == [0, 2, 1]
         with pytest.raises(WorkerDiedError, match=r"SIGKILL.*acquire another") as caught:
             await env.step(Tool.DIE)
         assert caught.value.env_ids == (0, 1) and caught.value.running == 0
@@ -655,7 +655,7 @@ async def test_step_timeout_may_be_infinite(tmp_path: Path) -> None:
 
 def test_a_slow_environment_is_warned_of_once(tmp_path: Path) -> None:
     def count() -> int:
-        texts = [str(one.message) for one in caught]  # a slow start is warned of too
+        texts = [str(warning.message) for warning in caught]  # a slow start is warned of too
         return sum(text.startswith("step of environment 0 has taken") for text in texts)
 
     async def main() -> None:

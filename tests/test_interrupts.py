@@ -268,7 +268,7 @@ def test_an_interrupted_restart_goes_on_with_the_next_wait(tmp_path: Path, round
     """Whether it had begun to restart or not, it does then, and frees all of the old worker."""
     actions, longest = np.array([1, 1]), 0.02
     arguments: dict[str, Any] = {"on_worker_death": "restart", "max_restarts": 10_000}
-    env_fns = factories(2, tmp_path, "os._exit", at=0)
+    env_fns = factories(2, tmp_path, "os._exit", row=0)
     with (
         AsyncVectorEnv(env_fns, num_workers=2, **arguments) as envs,
         Interrupts(7, longest) as interrupts,

@@ -37,12 +37,12 @@ for module, names in HIDDEN.items():
 import vecspaces
 
 failed, count = [], 0
-for found in pkgutil.walk_packages(vecspaces.__path__, "vecspaces."):
+for module in pkgutil.walk_packages(vecspaces.__path__, "vecspaces."):
     try:
-        count += bool(importlib.import_module(found.name))
+        count += bool(importlib.import_module(module.name))
     except Exception as error:
         if "is not installed: pip install" not in str(error):  # an extra
-            failed.append(f"{found.name}: {error!r}")
+            failed.append(f"{module.name}: {error!r}")
 print(count, *failed, sep="\\n")
 """
 
@@ -71,10 +71,10 @@ if __name__ == "__main__":
     options = {"num_workers": 2, "on_worker_death": "restart", "shared_memory": SHARED}
     with AsyncVectorEnv([Asking] * 4, **options) as envs, SyncVectorEnv([Asking] * 4) as twin:
         print(*envs.call("lacks")[3], type(envs.processes[0]).__name__, sep=",")
-        for one in (envs, twin):
-            one.reset(seed=1)
+        for both in (envs, twin):
+            both.reset(seed=1)
         for number in range(6):
-            ours, theirs = (one.step([0, 1, 2, 3]) for one in (envs, twin))
+            ours, theirs = (both.step([0, 1, 2, 3]) for both in (envs, twin))
             assert np.array_equal(ours[0], theirs[0]) and list(ours[4]) == list(theirs[4]), number
         envs.processes[1].kill()
         print(envs.step([0, 1, 2, 3])[3].tolist())

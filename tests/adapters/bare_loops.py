@@ -51,12 +51,12 @@ class Bare:
         crowd, agents = self.crowd, self.agents
         if not crowd.agents:
             return self.begin()
-        given = {agent: action[n] for n, agent in enumerate(agents) if agent in crowd.agents}
-        seen, rewards, terminations, truncations, infos = crowd.step(given)
-        ends = {agent: (terminations[agent], truncations[agent]) for agent in given}
+        acts = {agent: action[n] for n, agent in enumerate(agents) if agent in crowd.agents}
+        seen, rewards, terminations, truncations, infos = crowd.step(acts)
+        ends = {agent: (terminations[agent], truncations[agent]) for agent in acts}
         for agent, reward in rewards.items():
             self.returns[agent] += reward
-        for agent in given:
+        for agent in acts:
             if any(ends[agent]):
                 change = self.truncated.add if truncations[agent] else self.truncated.discard
                 change(agent)
@@ -65,7 +65,7 @@ class Bare:
         if self.mode is not AutoresetMode.SAME_STEP:
             return last
         seen = last["seen"]
-        finals = {agent: (seen[agent], infos.get(agent, {})) for agent in given if any(ends[agent])}
+        finals = {agent: (seen[agent], infos.get(agent, {})) for agent in acts if any(ends[agent])}
         if crowd.agents:
             shown = {agent: seen[agent] for agent in crowd.agents}
             return self.show(shown, infos, rewards, ends, finals=finals, last=last)
@@ -93,9 +93,9 @@ def observation_of(crowd: Any, expected: Record, agent: str) -> Any:
 
 def mask_of(crowd: Any, expected: Record, agent: str) -> Any:
     """Return the mask of an agent's actions."""
-    given = expected["seen" if crowd.masks == "observations" else "infos"].get(agent, {})
-    is_alive = agent in expected["alive"] and "action_mask" in given
-    return given["action_mask"] if is_alive else np.ones(3)
+    shown = expected["seen" if crowd.masks == "observations" else "infos"].get(agent, {})
+    is_alive = agent in expected["alive"] and "action_mask" in shown
+    return shown["action_mask"] if is_alive else np.ones(3)
 
 
 def check_rows(crowd: Any, expected: Record, number: int, result: Any) -> None:
@@ -115,10 +115,10 @@ def check_rows(crowd: Any, expected: Record, number: int, result: Any) -> None:
         if getattr(crowd, "masks", ""):
             mask = mask_of(crowd, expected, agent)
             np.testing.assert_array_equal(infos["action_mask"][place], mask)
-        own = expected["infos"][agent]
-        assert ("_age" in infos and bool(infos["_age"][place])) == ("age" in own)
-        if "age" in own:
-            assert infos["age"][place] == own["age"]
+        info = expected["infos"][agent]
+        assert ("_age" in infos and bool(infos["_age"][place])) == ("age" in info)
+        if "age" in info:
+            assert infos["age"][place] == info["age"]
         final = expected["finals"].get(agent)
         has_final = "_final_obs" in infos and bool(infos["_final_obs"][place])
         assert has_final == (final is not None)
@@ -170,9 +170,9 @@ def check_infos(crowd: Any, expected: Record, number: int, infos: Any) -> None:
             values = by_agent[kind][agent]
             assert values.dtype != object and values.shape[1:] == np.shape(value)
             np.testing.assert_array_equal(values[number], value)
-        own, age = by_agent.get("infos", {}).get(agent, {}), expected["infos"][agent].get("age")
-        assert bool(own.get("_age", np.zeros(99))[number]) == (age is not None)
-        assert age is None or own["age"][number] == age
+        mine, age = by_agent.get("infos", {}).get(agent, {}), expected["infos"][agent].get("age")
+        assert bool(mine.get("_age", np.zeros(99))[number]) == (age is not None)
+        assert age is None or mine["age"][number] == age
     if "state" in infos:
         np.testing.assert_array_equal(infos["state"][number], expected["state"])
 
@@ -193,13 +193,13 @@ def play(envs: Any, make: Callable[[], Any], mode: AutoresetMode, steps: int = 2
     drawn = [envs.action_space.sample() for _ in range(2 * steps)]
     actions = [
         [
-            [each[name][n] if is_dict else each[n * len(names) + k] for k, name in enumerate(names)]
+            [pair[name][n] if is_dict else pair[n * len(names) + k] for k, name in enumerate(names)]
             for n in range(len(crowds))
         ]
-        for each in drawn
+        for pair in drawn
     ]
     loops = [Bare(crowd, mode) for crowd in crowds]
-    shown = [each.begin(seed=7 + n) for n, each in enumerate(loops)]
+    shown = [loop.begin(seed=7 + n) for n, loop in enumerate(loops)]
     cursor = np.zeros(len(crowds), int)
 
     def compare(chosen: Any, result: Any) -> None:
@@ -210,7 +210,7 @@ def play(envs: Any, make: Callable[[], Any], mode: AutoresetMode, steps: int = 2
     compare(range(len(crowds)), (observations, None, None, None, infos))
     ended = left = 0
     for _ in range(steps):
-        over = np.array([each["over"] for each in shown])
+        over = np.array([record["over"] for record in shown])
         if mode is AutoresetMode.DISABLED and over.any():
             mask = np.repeat(over, rows_each)
             observations, infos = envs.reset(options={"reset_mask": mask})
@@ -221,16 +221,16 @@ def play(envs: Any, make: Callable[[], Any], mode: AutoresetMode, steps: int = 2
         chosen = [actions[time][n] for n, time in enumerate(cursor)]
         if is_dict:
             batch: Any = {
-                name: np.array([each[k] for each in chosen]) for k, name in enumerate(names)
+                name: np.array([acts[k] for acts in chosen]) for k, name in enumerate(names)
             }
         else:
-            batch = np.array([action for each in chosen for action in each])
+            batch = np.array([action for acts in chosen for action in acts])
         result = envs.step(batch)
-        shown = [each.step(own) for each, own in zip(loops, chosen, strict=True)]
+        shown = [loop.step(acts) for loop, acts in zip(loops, chosen, strict=True)]
         compare(range(len(crowds)), result)
-        for each in shown:
-            ended += each["over"]
-            left += sum(map(any, each["ends"].values())) * (not each["over"])
+        for record in shown:
+            ended += record["over"]
+            left += sum(map(any, record["ends"].values())) * (not record["over"])
         cursor += 1
     for crowd in crowds:
         crowd.close()

@@ -19,9 +19,9 @@ def code_of(
         text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     assert code, f"{page}.md has no code in the section {section}"
-    for found, other in replaced.items():
-        assert found in code, found
-        code = code.replace(found, other)
+    for line, other in replaced.items():
+        assert line in code, line
+        code = code.replace(line, other)
     return code
 
 

@@ -77,9 +77,9 @@ def test_the_masks_are_those_of_the_environments_and_need_no_call(
         with monkeypatch.context() as patched:
             patched.setattr(vec_env.vector_env, "call", refuse)
             assert vec_env.has_attr("action_masks")
-            found = vec_env.env_method("action_masks")
-            assert [mask.dtype for mask in found] == [np.int8] * 3
-            assert np.array_equal(np.stack(found), expected)
+            masks = vec_env.env_method("action_masks")
+            assert [mask.dtype for mask in masks] == [np.int8] * 3
+            assert np.array_equal(np.stack(masks), expected)
             assert np.array_equal(np.stack(vec_env.get_attr("action_mask")), expected)
             (last,) = vec_env.env_method("action_masks", indices=-1)
             assert np.array_equal(last, expected[2])

@@ -31,7 +31,7 @@ def leaves_nothing_behind() -> Iterator[None]:
     gc.collect()
     give_up = time.monotonic() + 5
     while left := {
-        one for one in possessions() - before if one.startswith("process") or OURS in one
+        name for name in possessions() - before if name.startswith("process") or OURS in name
     }:
         assert time.monotonic() < give_up, f"the test left behind: {', '.join(sorted(left))}"
         time.sleep(0.02)
@@ -42,9 +42,9 @@ code_of = partial(pages.code_of, "multi_agent_libraries")
 
 def run(section: str) -> dict[str, Any]:
     """Return what the code of a section defines."""
-    found: dict[str, Any] = {"__name__": "page"}
-    exec(compile(code_of(section), f"<{section}>", "exec"), found)
-    return found
+    scope: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code_of(section), f"<{section}>", "exec"), scope)
+    return scope
 
 
 def run_program(section: str, folder: Path, replaced: Mapping[str, str]) -> str:
@@ -100,17 +100,17 @@ def test_rllib_gets_the_agents_that_are_there() -> None:
         np.testing.assert_equal((shown[k], infos[k]), crowd.reset(seed=4 + k))
     ends = 0
     for _ in range(60):
-        given = [{agent: rng.integers(3) for agent in crowd.agents} for crowd in crowds]
-        found = envs.step(given)
+        actions = [{agent: rng.integers(3) for agent in crowd.agents} for crowd in crowds]
+        results = envs.step(actions)
         for k, crowd in enumerate(crowds):
-            observations, rewards, terminations, truncations, infos = (each[k] for each in found)
+            observations, rewards, terminations, truncations, infos = (row[k] for row in results)
             over = terminations.pop("__all__") or truncations.pop("__all__")
-            if not given[k]:
+            if not actions[k]:
                 np.testing.assert_equal((observations, infos), crowd.reset())
                 assert not over and not rewards and not truncations.pop("__all__", False)
                 continue
             truncations.pop("__all__", None)
-            expected = crowd.step(given[k])
+            expected = crowd.step(actions[k])
             for agent in expected[4].keys() - set(crowd.agents):
                 del expected[4][agent]["action_mask"]  # it takes no action any more
             result = (observations, rewards, terminations, truncations)
@@ -159,7 +159,7 @@ def test_torchrl_groups_agents_alike_and_sees_the_same(name: str) -> None:
                 expected = torch.stack([torch.as_tensor(seen[agent]) for agent in agents])
                 assert torch.equal(ours[group][k], expected)
         rewards = grouped(infos["agents"]["rewards"], envs.groups, 2)
-        assert all(rewards[group].shape == (2, len(each)) for group, each in envs.groups.items())
+        assert all(rewards[group].shape == (2, len(names)) for group, names in envs.groups.items())
     theirs.close()
 
 
@@ -178,26 +178,26 @@ def test_agilerl_gets_what_its_own_vector_env_gives(masks: str) -> None:
     assert ours.single_observation_space("red_1") == theirs.single_observation_space("red_1")
     assert ours.action_space("red_1") == theirs.action_space("red_1")
     rng = np.random.default_rng(0)
-    found, expected = ours.reset(seed=5), theirs.reset(seed=5)
+    result, expected = ours.reset(seed=5), theirs.reset(seed=5)
     gone = 0
     for _ in range(60):
-        assert list(found[0]) == list(expected[0])
-        for one, other in zip(found[:-1], expected[:-1], strict=True):
+        assert list(result[0]) == list(expected[0])
+        for values, other in zip(result[:-1], expected[:-1], strict=True):
             for agent in ours.agents:
-                np.testing.assert_array_equal(one[agent], other[agent])
+                np.testing.assert_array_equal(values[agent], other[agent])
         for agent in ours.agents if masks else ():
             there = ours.alive[agent]
             if there.any():
                 np.testing.assert_array_equal(
-                    found[-1][agent]["action_mask"][there],
+                    result[-1][agent]["action_mask"][there],
                     expected[-1][agent]["action_mask"][there],
                 )
         actions = {
             agent: np.where(alive, rng.integers(3, size=3), np.nan)
             for agent, alive in ours.alive.items()
         }
-        gone += sum(int(np.isnan(each).sum()) for each in actions.values())
-        found, expected = ours.step(actions), theirs.step(actions)
+        gone += sum(int(np.isnan(batch).sum()) for batch in actions.values())
+        result, expected = ours.step(actions), theirs.step(actions)
     assert gone > 30
     ours.close()
     theirs.close()

@@ -48,8 +48,8 @@ class Program:
 
     def rows(self, envs: Any) -> Any:
         """Return the rows of environments; those of one environment in any order."""
-        each = [env * self.width + self.rng.permutation(self.width) for env in envs]
-        return np.concatenate(each)
+        rows = [env * self.width + self.rng.permutation(self.width) for env in envs]
+        return np.concatenate(rows)
 
     def some(self) -> list[int]:
         """Choose environments that are not in flight, in any order."""
@@ -64,8 +64,8 @@ class Program:
         """Step the bare loops of environments; return the actions of rows."""
         actions = self.envs.action_space.sample()
         for env in envs:
-            own = actions[env * self.width : (env + 1) * self.width]
-            self.shown[env] = self.loops[env].step(list(own))
+            part = actions[env * self.width : (env + 1) * self.width]
+            self.shown[env] = self.loops[env].step(list(part))
         return actions[rows]
 
     def check(self, envs: Any, result: Any) -> None:
@@ -77,7 +77,7 @@ class Program:
     def reset(self) -> None:
         seed = int(self.rng.integers(100))
         observations, infos = self.envs.reset(seed=seed)
-        self.shown = [each.begin(seed=seed + env) for env, each in enumerate(self.loops)]
+        self.shown = [loop.begin(seed=seed + env) for env, loop in enumerate(self.loops)]
         self.sent.clear()
         self.check(range(len(self.loops)), (observations, None, None, None, infos))
 
@@ -89,7 +89,7 @@ class Program:
         mask = np.isin(np.arange(self.envs.num_envs), self.rows(chosen))
         observations, infos = self.envs.reset(options={"reset_mask": mask})
         self.envs.recv(len(chosen) * self.width)
-        others = np.array([each["alive"] for each in self.shown], dtype=object)
+        others = np.array([seen["alive"] for seen in self.shown], dtype=object)
         for env in chosen:
             self.shown[env] = self.loops[env].begin()
             check_rows(
@@ -141,12 +141,12 @@ class Program:
     def recv(self) -> None:
         if self.sent:
             count = int(self.rng.integers(1, len(self.sent) + 1))
-            found: Any = self.envs.recv(count * self.width)
-            envs = found.env_ids[:: self.width] // self.width
-            assert found.env_ids.tolist() == [
+            received: Any = self.envs.recv(count * self.width)
+            envs = received.env_ids[:: self.width] // self.width
+            assert received.env_ids.tolist() == [
                 env * self.width + place for env in envs for place in range(self.width)
             ]
-            self.check(envs, found[:5])
+            self.check(envs, received[:5])
             for env in envs:
                 del self.sent[env]
 

@@ -55,15 +55,15 @@ def test_steps_equal_a_bare_loop(
 def as_arrays(env: Any, result: Any) -> Any:
     """Let rewards be arrays of one number."""
     observations, rewards, *rest = result
-    return observations, {agent: np.array([own]) for agent, own in rewards.items()}, *rest
+    return observations, {agent: np.array([reward]) for agent, reward in rewards.items()}, *rest
 
 
 def use_again(env: Any, result: Any) -> Any:
     """Return observations in arrays of which the environment has one per agent."""
-    own = vars(env).setdefault("own", {})
+    kept = vars(env).setdefault("own", {})
     for agent, observation in result[0].items():
-        own.setdefault(agent, np.empty(4))[:] = observation
-    return {agent: own[agent] for agent in result[0]}, *result[1:]
+        kept.setdefault(agent, np.empty(4))[:] = observation
+    return {agent: kept[agent] for agent in result[0]}, *result[1:]
 
 
 OTHER = spaces.Dict(other=spaces.Box(0, 1, (2,)))
@@ -101,9 +101,9 @@ ORDINARY += ("arrays used again", "two agents")
     ),
 )
 def test_other_environments_and_arguments(name: str, mode: AutoresetMode) -> None:
-    make, given = CASES[name]
-    backend = "async" if "num_workers" in given else "sync"
-    arguments: Any = {"agents": "rows", "backend": backend, "autoreset_mode": mode, **given}
+    make, options = CASES[name]
+    backend = "async" if "num_workers" in options else "sync"
+    arguments: Any = {"agents": "rows", "backend": backend, "autoreset_mode": mode, **options}
     with make_vec(make, 4, **arguments) as envs:
         play(envs, make, mode)
         play(envs, make, mode, steps=9)
@@ -122,8 +122,8 @@ def test_a_copy_goes_on_by_itself() -> None:
         envs.step(np.zeros(6, int))
         with copy.deepcopy(envs) as other:
             for turn in range(9):
-                one, two = (each.step(np.full(6, turn % 3)) for each in (envs, other))
-                np.testing.assert_equal(one, two)
+                first, two = (vec.step(np.full(6, turn % 3)) for vec in (envs, other))
+                np.testing.assert_equal(first, two)
 
 
 def fail(how: str, env: Any, result: Any) -> Any:
@@ -200,10 +200,10 @@ def test_disabled_refuses_steps_after_the_end_and_parts_of_an_environment() -> N
             env.reset(options={"reset_mask": np.array([True, False, False])})
         with pytest.raises(ValueError, match="reset_mask"):
             env.reset(options={"reset_mask": np.zeros(3, bool)})
-        one, _ = env.reset(seed=[4], options=[{"a": 1}])
+        first, _ = env.reset(seed=[4], options=[{"a": 1}])
         assert env.get_attr("options")[0][-1] == {"a": 1}
         alone, _ = as_env(Steady(length=3)).reset(seed=4)
-        np.testing.assert_array_equal(one[0], alone["blue_0"])
+        np.testing.assert_array_equal(first[0], alone["blue_0"])
     with as_vector_env(Tag()) as env, pytest.raises(ResetNeededError, match="first reset"):
         env.step(np.zeros(3, int))
 
@@ -321,10 +321,10 @@ def test_rollouts_are_what_steps_returned(mode: AutoresetMode, arguments: Any, m
                 seen.append(shown)
                 results.append(copy.deepcopy(others))
             view = envs.rollout_view()
-            for found, expected in zip(view[1:4], zip(*results, strict=True), strict=True):
-                np.testing.assert_array_equal(found, np.stack(expected))
-            found = [view.observations, *(view.infos[key] for key in keys)]
-            for values, expected in zip(found, zip(*seen, strict=True), strict=True):
+            for part, expected in zip(view[1:4], zip(*results, strict=True), strict=True):
+                np.testing.assert_array_equal(part, np.stack(expected))
+            part = [view.observations, *(view.infos[key] for key in keys)]
+            for values, expected in zip(part, zip(*seen, strict=True), strict=True):
                 np.testing.assert_array_equal(values, np.stack(expected))
 
 
@@ -342,8 +342,8 @@ def test_errors_of_a_lost_worker_name_all_rows(tmp_path: Path) -> None:
         envs.recv()
         order.touch()
         envs.send(np.zeros(6, int))
-        found = envs.recv(6, return_errors=True)
-        assert found.env_ids.tolist() == [0, 1, 2] and sorted(found.errors) == [3, 4, 5]
+        received = envs.recv(6, return_errors=True)
+        assert received.env_ids.tolist() == [0, 1, 2] and sorted(received.errors) == [3, 4, 5]
         assert envs.restart([5, 3, 4]).tolist() == [3, 4, 5]
         envs.send_reset([3, 4, 5], seed=4)
         assert envs.recv(3).begins.all()

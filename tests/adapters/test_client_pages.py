@@ -27,8 +27,8 @@ def trained(code: str, weights: str, folder: Path, *arguments: str) -> list[Any]
     folder.mkdir()
     ending = f"\n    import numpy\n    numpy.savez('weights', *({weights}))\n"
     run_program(code + ending, folder, *arguments)
-    with np.load(folder / "weights.npz") as found:
-        return [found[name] for name in found]
+    with np.load(folder / "weights.npz") as file:
+        return [file[name] for name in file]
 
 
 def assert_trained_alike(
@@ -40,14 +40,14 @@ def assert_trained_alike(
 ) -> None:
     """Compare a program with others, in which some text is replaced."""
     ours = trained(code, weights, folder / "ours", *arguments)
-    assert sum(each.size for each in ours) > 1000
+    assert sum(array.size for array in ours) > 1000
     for name, replaced in replacements.items():
         other = code
-        for found, text in replaced.items():
-            assert found in other, found
-            other = other.replace(found, text)
-        for one, two in zip(ours, trained(other, weights, folder / name, *arguments), strict=True):
-            np.testing.assert_array_equal(one, two)
+        for line, text in replaced.items():
+            assert line in other, line
+            other = other.replace(line, text)
+        for mine, two in zip(ours, trained(other, weights, folder / name, *arguments), strict=True):
+            np.testing.assert_array_equal(mine, two)
 
 
 def test_skrl(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_skrl(tmp_path: Path) -> None:
         "from vecspaces.adapters.gymnasium import": "from gymnasium import",
         "async": "sync",
     }
-    weights = "each.detach() for model in models.values() for each in model.parameters()"
+    weights = "w.detach() for model in models.values() for w in model.parameters()"
     others = {"gymnasium": gymnasium, "sync": {"async": "sync"}}
     assert_trained_alike(code, others, weights, tmp_path)
 
@@ -78,7 +78,7 @@ def test_rl_zoo(tmp_path: Path) -> None:
     from stable_baselines3 import PPO
     model = PPO.load("logs/ppo/CartPole-v1_1/CartPole-v1.zip")
 """
-    weights = "each.detach() for each in model.policy.parameters()"
+    weights = "w.detach() for w in model.policy.parameters()"
     arguments = ["--env", "CartPole-v1", "-n", "512", "--eval-freq", "-1", "--seed", "3"]
     assert_trained_alike(code, {"sb3": {OURS: THEIRS}}, weights, tmp_path, *arguments)
 
@@ -92,7 +92,7 @@ def test_imitation(tmp_path: Path) -> None:
         "n_epochs=5": "n_epochs=1",
     }
     code = code_of("training_libraries", "imitation", short)
-    weights = "each.detach() for each in learner.policy.parameters()"
+    weights = "w.detach() for w in learner.policy.parameters()"
     assert_trained_alike(code, {"sb3": {OURS: THEIRS}}, weights, tmp_path)
 
 
@@ -113,7 +113,7 @@ def test_agilerl(tmp_path: Path) -> None:
         "from vecspaces.adapters.gymnasium import make_vec ": "from gymnasium import make_vec ",
         "num_envs=16)": "num_envs=16, vectorization_mode='sync')",
     }
-    weights = "each.detach() for each in agent.actor.parameters()"
+    weights = "w.detach() for w in agent.actor.parameters()"
     assert_trained_alike(code, {"gymnasium": theirs}, weights, tmp_path)
 
 
@@ -132,9 +132,9 @@ def test_pufferlib_steps_the_same() -> None:
         np.testing.assert_array_equal(ours.reset(seed=7)[0], theirs.reset(seed=7)[0])
         for _ in range(80):
             actions = rng.integers(2, size=4)
-            found, expected = ours.step(actions), theirs.step(actions)
-            for one, other in zip(found[:4], expected[:4], strict=True):
-                np.testing.assert_array_equal(one, other)
-            ends += found[2].sum()
+            result, expected = ours.step(actions), theirs.step(actions)
+            for mine, other in zip(result[:4], expected[:4], strict=True):
+                np.testing.assert_array_equal(mine, other)
+            ends += result[2].sum()
     assert ends > 4
     theirs.close()

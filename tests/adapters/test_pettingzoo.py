@@ -167,21 +167,21 @@ def test_environments_whose_agents_take_turns() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_seeds_options_and_attributes(layout: Any) -> None:
     with make_vec(Crowd, 3, agents=layout, **SYNC) as envs:
-        each = 3 if layout == "rows" else 1
+        width = 3 if layout == "rows" else 1
         observations, _ = envs.reset(seed=[5, None, 9], options=[{"a": 1}, None, {"a": 2}])
         first = observations[::3] if layout == "rows" else observations["blue_0"]
         for n, seed in ((0, 5), (2, 9)):
             alone, _ = as_env(Crowd()).reset(seed=seed)
             np.testing.assert_array_equal(first[n], alone["blue_0"])
-        given = [one[-1] for one in envs.get_attr("options")]
-        assert given == [{"a": 1}] * each + [None] * each + [{"a": 2}] * each
+        options = [row[-1] for row in envs.get_attr("options")]
+        assert options == [{"a": 1}] * width + [None] * width + [{"a": 2}] * width
         envs.reset(seed=4, options={"b": 3})
-        assert [one[-1] for one in envs.get_attr("options")] == [{"b": 3}] * 3 * each
-        lengths = tuple(np.repeat([4, 5, 6], each))
+        assert [row[-1] for row in envs.get_attr("options")] == [{"b": 3}] * 3 * width
+        lengths = tuple(np.repeat([4, 5, 6], width))
         envs.set_attr("length", list(lengths))
         assert envs.get_attr("length") == lengths
         assert envs.call(lambda env: env.parallel_env.length)[-1] == 6
-        assert [time for time, _ in envs.call("state")] == [0] * 3 * each
+        assert [time for time, _ in envs.call("state")] == [0] * 3 * width
 
 
 def test_parts_of_environments() -> None:
@@ -239,7 +239,7 @@ def test_wrappers_follow_each_agent(mode: AutoresetMode) -> None:
                 sums.append(returns[row])
             returns[ended], lengths[ended] = 0, 0
             if mode is AutoresetMode.SAME_STEP:
-                shown += [one[None] for one in infos["final_obs"][ended]] if ended.any() else []
+                shown += [obs[None] for obs in infos["final_obs"][ended]] if ended.any() else []
                 visible = infos["alive"]
             else:
                 visible = infos["alive"] | ended
@@ -259,14 +259,14 @@ def stay(observations: Any) -> Any:
 def test_episodes_of_dicts_are_those_of_whole_environments() -> None:
     with RecordEpisodeStatistics(make_vec(Crowd, 2, agents="dict", **SYNC)) as envs:
         envs.reset(seed=2)
-        found = []
+        pairs = []
         for _ in range(30):
             *_, infos = envs.step(envs.action_space.sample())
             for n in np.flatnonzero(infos.get("_episode", ())):
-                own = sum(infos[f"return/{agent}"][n] for agent in envs.agent_names)
-                found.append((infos["episode"]["r"][n], own))
-        assert len(found) > 4
-        np.testing.assert_allclose(*zip(*found, strict=True))
+                total = sum(infos[f"return/{agent}"][n] for agent in envs.agent_names)
+                pairs.append((infos["episode"]["r"][n], total))
+        assert len(pairs) > 4
+        np.testing.assert_allclose(*zip(*pairs, strict=True))
     arguments: Any = {"episodes": 8, "seed": 4}
     assert evaluate("random", Crowd, agents="dict", **SYNC, **arguments).episodes == 8
     alone = evaluate(stay, Crowd, agents="dict", num_envs=3, **SYNC, **arguments)
@@ -274,8 +274,8 @@ def test_episodes_of_dicts_are_those_of_whole_environments() -> None:
     returns = [alone.infos[f"return/{agent}"] for agent in Crowd().possible_agents]
     np.testing.assert_allclose(alone.returns, sum(returns))
     assert alone.returns.tolist() == others.returns.tolist()
-    for agent, own in zip(Crowd().possible_agents, returns, strict=True):
-        np.testing.assert_array_equal(others.infos[f"return/{agent}"], own)
+    for agent, total in zip(Crowd().possible_agents, returns, strict=True):
+        np.testing.assert_array_equal(others.infos[f"return/{agent}"], total)
     with pytest.raises(ValueError, match="single environments"):
         evaluate(stay, lambda: as_vector_env(Crowd()), **SYNC, **arguments)
 
@@ -305,7 +305,7 @@ def test_stable_baselines3() -> None:
         kept = as_vec_env(make_vec(Crowd, 2, autoreset_mode=mode, **arguments), dead_rows="keep")
         kept.set_options([{"a": 1}] * 3 + [{"a": 2}] * 3)  # of the first agents
         kept.reset()
-        assert [one[-1]["a"] for one in kept.get_attr("options")] == [1, 1, 1, 2, 2, 2]
+        assert [row[-1]["a"] for row in kept.get_attr("options")] == [1, 1, 1, 2, 2, 2]
         assert sum(kept.step([0] * 6)[2].sum() for _ in range(30)) > 6
         kept.close()
 
@@ -414,7 +414,7 @@ BREACHES: list[tuple[dict[str, Any], str, str | None]] = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("changes", "message"), [one[:2] for one in BREACHES])
+@pytest.mark.parametrize(("changes", "message"), [row[:2] for row in BREACHES])
 def test_a_breach_is_an_error_that_names_the_agent(changes: Any, message: str, layout: Any) -> None:
     """And again after a reset, which builds the environment anew."""
     with make_vec(
@@ -427,14 +427,14 @@ def test_a_breach_is_an_error_that_names_the_agent(changes: Any, message: str, l
                     envs.step(envs.action_space.sample())
 
 
-@diagonal(breach=[({}, "", None), *(one for one in BREACHES if one[2])], layout=LAYOUTS)
+@diagonal(breach=[({}, "", None), *(row for row in BREACHES if row[2])], layout=LAYOUTS)
 def test_check_env_names_breaches_of_the_contract(
     breach: Any, layout: Any, in_process: None
 ) -> None:
     changes, _, finding = breach
     report = check_env(partial(Changed, **{"make": Crowd, **changes}), agents=layout, num_steps=40)
-    found = [one.name for one in report.findings if one.severity == "error"]
-    assert found == ([finding] if finding else [])
+    names = [x.name for x in report.findings if x.severity == "error"]
+    assert names == ([finding] if finding else [])
 
 
 # ---------------------------------------------------------------------- agents that are gone

@@ -72,11 +72,11 @@ def followed(vec_env: Any, steps: int = 12, seed: int = 5) -> list[Any]:
         shown += [observations, rewards, dones, [dict(sorted(info.items())) for info in infos]]
         shown.append([dict(info) for info in vec_env.reset_infos])
     vec_env.close()
-    for info in (info for each in shown if isinstance(each, list) for info in each):
+    for info in (info for part in shown if isinstance(part, list) for info in part):
         last = info.get("terminal_observation")
         if isinstance(last, dict):  # an int of an environment is what its space samples in ours
             last["time"] = int(last["time"])
-    return [dict(each) if isinstance(each, dict) else each for each in shown]
+    return [dict(part) if isinstance(part, dict) else part for part in shown]
 
 
 # ---------------------------------------------------------------------- a run
@@ -224,10 +224,10 @@ def test_an_environment_of_one_agent_among_agents_is_reset_at_its_end(mode: Auto
 
 def test_without_it_stable_baselines3_refuses_a_vector_env() -> None:
     with SyncVectorEnv(courses(2)) as envs:
-        for given in (envs, as_gymnasium(envs)):
+        for wrong in (envs, as_gymnasium(envs)):
             # What docs/troubleshooting.md quotes.
             with pytest.raises(ValueError, match=r"The environment is of type .*vecspaces"):
-                sb3.PPO("MlpPolicy", given)
+                sb3.PPO("MlpPolicy", wrong)
 
 
 # ---------------------------------------------------------------------- reaching the environments
@@ -246,8 +246,8 @@ def test_methods_attributes_and_wrappers_with_indices(constructor: Any) -> None:
     vec_env.set_attr("number", [5], indices=[1])
     assert vec_env.get_attr("number") == [0, [5], 2, 3]
     assert vec_env.get_attr("multiply", indices=0)[0](2, 1) == 1  # it is not called
-    found = [vec_env.has_attr(name) for name in ("number", "needs_reset", "nowhere")]
-    assert found == [True, False, False]  # a Monitor has `needs_reset`
+    known = [vec_env.has_attr(name) for name in ("number", "needs_reset", "nowhere")]
+    assert known == [True, False, False]  # a Monitor has `needs_reset`
     assert vec_env.env_is_wrapped(Monitor) == [False, True, False, True]
     assert vec_env.env_is_wrapped(Monitor, indices=1) == [True]
     assert vec_env.env_is_wrapped(gymnasium.wrappers.ClipReward) == [False] * 4

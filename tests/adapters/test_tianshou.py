@@ -99,8 +99,8 @@ def play(envs: Any, *, seed: int = 3) -> list[Any]:
 @pytest.mark.parametrize("space", [None, DICT, gymnasium.spaces.Discrete(5)], ids=str)
 def test_every_call_gives_what_dummy_vector_env_gives(constructor: Any, space: Any) -> None:
     factories = [partial(Course, number, space) for number in range(4)]
-    found = play(constructor(factories))
-    assert_identical(found, play(DummyVectorEnv(factories)))
+    results = play(constructor(factories))
+    assert_identical(results, play(DummyVectorEnv(factories)))
 
 
 def collect(envs: Any, arguments: list[dict[str, Any]]) -> list[Any]:
@@ -110,8 +110,8 @@ def collect(envs: Any, arguments: list[dict[str, Any]]) -> list[Any]:
     collector = Collector(Fixed(envs.action_space[0]), envs, buffer)
     collector.reset()
     shown: list[Any] = []
-    for given in arguments:
-        stats = collector.collect(**given)
+    for options in arguments:
+        stats = collector.collect(**options)
         shown.append((stats.n_collected_steps, plain(stats.returns), plain(stats.lens)))
         held = buffer[:]
         shown.append([plain(getattr(held, name)) for name in ("act", "rew", "terminated", "done")])
@@ -143,8 +143,8 @@ COLLECTED: dict[str, tuple[list[Any], list[dict[str, Any]]]] = {
 @pytest.mark.parametrize("name", COLLECTED)
 def test_collects_fill_the_buffer_as_dummy_vector_env_does(constructor: Any, name: str) -> None:
     factories, arguments = COLLECTED[name]
-    found = collect(constructor(factories), arguments)
-    assert_identical(found, collect(DummyVectorEnv(factories), arguments))
+    results = collect(constructor(factories), arguments)
+    assert_identical(results, collect(DummyVectorEnv(factories), arguments))
 
 
 # ---------------------------------------------------------------------- AsyncCollector
@@ -253,8 +253,8 @@ def test_it_is_a_vector_env_of_tianshou_and_takes_one_of_vecspaces() -> None:
     inner = SyncVectorEnv(
         [lambda: Sampler(spaces.Discrete(3), spaces.Discrete(2))] * 2, autoreset_mode="Disabled"
     )
-    for given in (inner, as_gymnasium(inner)):
-        envs = VectorEnv(given)
+    for vector_env in (inner, as_gymnasium(inner)):
+        envs = VectorEnv(vector_env)
         assert isinstance(envs, BaseVectorEnv)
         assert envs.vector_env is inner and len(envs) == 2
     with pytest.raises(TypeError, match="observations that are tuples"):

@@ -26,8 +26,8 @@ def registered() -> str:
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
 def test_check(in_process: None) -> None:
-    found = as_json(f"check {CROWD} --agents dict --num-steps 30")
-    assert not [one for one in found["findings"] if one["severity"] == "error"]
+    report = as_json(f"check {CROWD} --agents dict --num-steps 30")
+    assert not [x for x in report["findings"] if x["severity"] == "error"]
     assert run(f"check {TAG} --num-steps 5").exit_code == 1
     assert "columns" in run(f"check {TAG} --agents columns").output
 
@@ -54,12 +54,12 @@ def stay(observations: Any) -> Any:
 def test_evaluate() -> None:
     policy = "tests.cli.test_agents:stay"
     command = f"evaluate {CROWD} --policy {policy} --agents dict --episodes 6 --seed 3"
-    found = as_json(f"{command} --backend sync --num-envs 2 --journal played.jsonl")
+    document = as_json(f"{command} --backend sync --num-envs 2 --journal played.jsonl")
     result = evaluate(stay, Crowd, agents="dict", episodes=6, seed=3, num_envs=3, backend="sync")
-    assert [one["return"] for one in found["episodes"]] == result.returns.tolist()
+    assert [x["return"] for x in document["episodes"]] == result.returns.tolist()
     # The journal knows that agents are Dicts, and goes on from there.
     again = as_json(f"{command} --num-workers 1 --journal played.jsonl")
-    assert again["episodes"] == found["episodes"]
+    assert again["episodes"] == document["episodes"]
     lines = Path("played.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["arguments"]["agents"] == "dict" and len(lines) == 7
     assert run(f"evaluate {CROWD} --policy {policy} --agents rows").exit_code == 2

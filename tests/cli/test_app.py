@@ -44,8 +44,8 @@ def test_help_shows_the_names_of_commands_and_options_in_full() -> None:
 def test_arguments_of_the_environment_reach_it(
     command: str, options: str, in_process: None
 ) -> None:
-    given = "--env-arg size=3 --env-arg=name=moon --env-arg home=(1,None)"
-    result = run(f"{command} tests.cli.envs:Sized {given} {options}")
+    words = "--env-arg size=3 --env-arg=name=moon --env-arg home=(1,None)"
+    result = run(f"{command} tests.cli.envs:Sized {words} {options}")
     assert result.exit_code == 0, result.output
 
 
@@ -58,8 +58,8 @@ def test_arguments_of_the_environment_reach_it(
 )
 def test_arguments_of_the_vector_env_reach_it(command: str, options: str, hurry: Any) -> None:
     hurry(is_noticed, 0)
-    given = f"{options} --num-envs 2 --step-timeout 60 --start-method fork"
-    result = run(f"{command} tests.cli.envs:Hanging {given}")
+    words = f"{options} --num-envs 2 --step-timeout 60 --start-method fork"
+    result = run(f"{command} tests.cli.envs:Hanging {words}")
     assert result.exit_code == 1 and "did not end within 60" in result.output, result.output
 
 

@@ -22,26 +22,26 @@ from vecspaces.cli.contenders import Contender, Cost, find_contenders, measure_c
 def test_bench_measures_all_settings_and_bounds() -> None:
     arguments = "--num-envs 4 --max-workers 2 --seconds 1 --json found.json"
     output = run_apart(f"bench CartPole-v1 {arguments}")
-    found = json.loads(Path("found.json").read_text())
-    assert [(result["name"], result["workers"]) for result in found["results"]] == [
+    table = json.loads(Path("found.json").read_text())
+    assert [(result["name"], result["workers"]) for result in table["results"]] == [
         *(("gymnasium sync", 1), ("gymnasium async", 4)),
         *(("sync", 1), ("async, 1", 1), ("async, 2", 2)),
         *(("loops in step, 1", 1), ("loops in step, 2", 2)),
         *(("bare loops, 1", 1), ("bare loops, 2", 2)),
     ]
-    for result in found["results"]:
+    for result in table["results"]:
         assert result["name"] in output
         if not result["skipped"]:
             assert result["steps_per_second"] > 0
-    assert found["env"] == "CartPole-v1"
-    if found["code"] is None:
+    assert table["env"] == "CartPole-v1"
+    if table["code"] is None:
         assert "cannot tell" in output
     else:
         scope: dict[str, Any] = {}
-        exec(f"from vecspaces import make_vec\nenvs = {found['code']}", scope)
+        exec(f"from vecspaces import make_vec\nenvs = {table['code']}", scope)
         with scope["envs"] as envs:
             assert envs.num_envs == 4
-        assert found["code"] in output
+        assert table["code"] in output
 
 
 def report(granted: float = 1.0, computing: float = 1.0, **speeds: Any) -> Report:
@@ -93,8 +93,8 @@ def test_contender_has_the_speed_of_all_samples_with_a_spread() -> None:
 
 def contenders(make: Any, num_envs: int, counts: list[int], *granted: float) -> Any:
     """Return the contenders by their names; loops note what they were granted."""
-    found = find_contenders(make, num_envs, counts, [*granted], threads=True)
-    return {contender.name: contender for contender in found}
+    known = find_contenders(make, num_envs, counts, [*granted], threads=True)
+    return {contender.name: contender for contender in known}
 
 
 def test_find_contenders_starts_no_thousand_processes() -> None:
@@ -104,9 +104,9 @@ def test_find_contenders_starts_no_thousand_processes() -> None:
 
 def test_contenders_do_not_miss_rare_long_steps() -> None:
     """One step in a hundred takes a hundred times as long as the others together."""
-    found = contenders(envs.Rarely, 4, [2])
+    known = contenders(envs.Rarely, 4, [2])
     for name in ("sync", "threads, 4", "loops in step, 2", "bare loops, 2"):
-        contender = found[name]
+        contender = known[name]
         contender.take_turn(0.2)
         expected = envs.Rarely.every / envs.Rarely.seconds * contender.workers
         assert 0 < contender.speed < 1.5 * expected, name
@@ -122,10 +122,10 @@ def test_measure_cost_tells_waiting_from_computing() -> None:
 
 def test_bench_skips_what_takes_much_longer_than_its_share() -> None:
     """A step of all takes 1.3 s in one process; each contender has 0.2 s."""
-    found = as_json("bench tests.cli.envs:Waits --num-envs 64 --max-workers 2 --seconds 2")
-    speeds = {result["name"]: result["steps_per_second"] for result in found["results"]}
+    table = as_json("bench tests.cli.envs:Waits --num-envs 64 --max-workers 2 --seconds 2")
+    speeds = {result["name"]: result["steps_per_second"] for result in table["results"]}
     assert speeds["sync"] is None and speeds["async, 1"] is None and speeds["threads, 64"] > 64
-    (sync,) = [result for result in found["results"] if result["name"] == "sync"]
+    (sync,) = [result for result in table["results"] if result["name"] == "sync"]
     assert "64 environments take" in sync["skipped"] and "--seconds" in sync["skipped"]
 
 

@@ -25,10 +25,10 @@ def run(*arguments: str) -> Any:
 
 @pytest.fixture(params=[COMPANY, REUSED])
 def finding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Finding:
-    found: Finding = request.param
-    report = Report((found,), 20, 1.0)
+    value: Finding = request.param
+    report = Report((value,), 20, 1.0)
     monkeypatch.setattr("vecspaces.cli.check.check_env", lambda *args, **kwargs: report)
-    return found
+    return value
 
 
 def test_an_environment_without_faults(in_process: None) -> None:
@@ -58,9 +58,9 @@ def test_json_goes_to_a_file_or_alone_to_standard_output(finding: Finding, tmp_p
     result = run("--json", "-")
     assert finding.name in result.stderr
     assert json.loads(result.stdout) == json.loads(file.read_text())
-    found = json.loads(result.stdout)
-    assert found["env"] == SOUND and found["ok"] is (finding.severity != "error")
-    assert [one["name"] for one in found["findings"]] == [finding.name]
+    document = json.loads(result.stdout)
+    assert document["env"] == SOUND and document["ok"] is (finding.severity != "error")
+    assert [x["name"] for x in document["findings"]] == [finding.name]
 
 
 def test_names_and_brackets_are_shown_as_they_are(

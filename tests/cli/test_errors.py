@@ -70,8 +70,8 @@ def test_a_dead_worker_is_named() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="stacks are there on Linux alone")
 def test_an_environment_that_hangs_is_one_line_and_its_own_code(hurry: Any) -> None:
     hurry(is_noticed, 0)
-    given = "--num-envs 2 --num-workers 1 --step-timeout 60 --seed 4 --env-arg linger=1.5"
-    result = run(f"rollout tests.cli.envs:Hanging {given}")
+    words = "--num-envs 2 --num-workers 1 --step-timeout 60 --seed 4 --env-arg linger=1.5"
+    result = run(f"rollout tests.cli.envs:Hanging {words}")
     assert result.exit_code == 1
     first, *frames, last = result.stderr.splitlines()
     assert first == (
@@ -83,8 +83,8 @@ def test_an_environment_that_hangs_is_one_line_and_its_own_code(hurry: Any) -> N
 
 
 def test_a_policy_whose_actions_do_not_fit_has_failed() -> None:
-    given = "--policy tests.cli.envs:too_many --episodes 2 --num-envs 2 --backend sync"
-    result = run(f"evaluate CartPole-v1 {given}")
+    words = "--policy tests.cli.envs:too_many --episodes 2 --num-envs 2 --backend sync"
+    result = run(f"evaluate CartPole-v1 {words}")
     assert result.exit_code == 1
     assert result.stderr.startswith("vecspaces: the policy returned invalid actions")
     assert result.stderr.count("\n") == 1

@@ -35,14 +35,14 @@ class Walk(Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.at, self.time = self.np_random.random(1).astype(np.float32), 0
-        return self.at, {}
+        self.place, self.time = self.np_random.random(1).astype(np.float32), 0
+        return self.place, {}
 
     def step(self, action):
         self.time += 1
-        self.at = self.at + np.float32(2 * int(action) - 1)
-        won = bool(abs(self.at[0]) > 2)
-        return self.at, 1.0, won, False, {"is_success": won}
+        self.place = self.place + np.float32(2 * int(action) - 1)
+        won = bool(abs(self.place[0]) > 2)
+        return self.place, 1.0, won, False, {"is_success": won}
 """
 }
 
@@ -56,18 +56,18 @@ def as_json(command: str, *more: str) -> Any:
 
 
 def test_the_json_holds_every_episode_and_the_statistics() -> None:
-    found = as_json("CartPole-v1 --policy walks:lean --episodes 20 --seed 5 --num-workers 2")
+    document = as_json("CartPole-v1 --policy walks:lean --episodes 20 --seed 5 --num-workers 2")
     import walks  # type: ignore[import-not-found]  # of the folder
 
     expected = evaluate(walks.lean, "CartPole-v1", episodes=20, seed=5, backend="sync")
-    assert list(found) == [
+    assert list(document) == [
         "env", "policy", "seed", "mean_return", "std_return",
         "confidence_interval_low", "confidence_interval_high", "success_rate", "mean_length",
         "steps", "seconds", "episodes",
     ]  # fmt: skip
-    assert found["episodes"] == expected.as_json()["episodes"]
-    assert found["mean_return"] == expected.mean_return
-    assert (found["policy"], found["seed"]) == ("walks:lean", 5)
+    assert document["episodes"] == expected.as_json()["episodes"]
+    assert document["mean_return"] == expected.mean_return
+    assert (document["policy"], document["seed"]) == ("walks:lean", 5)
 
 
 def test_the_table_names_the_statistics() -> None:
@@ -92,16 +92,16 @@ def test_an_evaluation_continues_from_its_journal() -> None:
 
 
 def test_options_of_each_episode_reach_its_reset(here: Path) -> None:
-    given = "tests.cli.envs:Told --policy random --episodes 3 --backend sync --options told.json"
+    words = "tests.cli.envs:Told --policy random --episodes 3 --backend sync --options told.json"
     Path("told.json").write_text(json.dumps([{"length": length} for length in (2, 5, 3)]))
-    found = as_json(given)
-    assert [episode["length"] for episode in found["episodes"]] == [2, 5, 3]
+    document = as_json(words)
+    assert [episode["length"] for episode in document["episodes"]] == [2, 5, 3]
     for text, message in [
         ('[{"length": 2}]', "--options: expected 3 mappings, one per episode, found 1"),
         ("[2,", "--options: expected a file of JSON, found told.json: "),
     ]:
         Path("told.json").write_text(text)
-        result = run(given)
+        result = run(words)
         assert result.exit_code == 2 and result.stderr.startswith(f"vecspaces: {message}")
 
 
@@ -116,11 +116,11 @@ def test_a_model_of_stable_baselines3_is_loaded_by_its_path(name: str) -> None:
     env = "CartPole-v1" if name in ("PPO", "A2C", "DQN") else "Pendulum-v1"
     getattr(library, name)("MlpPolicy", env, seed=0, device="cpu").save("model.zip")
     result = run(f"{env} --sb3 model.zip --episodes 2 --seed 0 --max-episode-steps 20 --json -")
-    found = json.loads(result.stdout)
+    document = json.loads(result.stdout)
     loaded = as_policy(load_model(Path("model.zip")))
-    given = {"episodes": 2, "seed": 0, "max_episode_steps": 20}
-    again = evaluate(loaded, env, backend="sync", batch_size=16, **given)
-    assert [episode["return"] for episode in found["episodes"]] == again.returns.tolist()
+    options = {"episodes": 2, "seed": 0, "max_episode_steps": 20}
+    again = evaluate(loaded, env, backend="sync", batch_size=16, **options)
+    assert [episode["return"] for episode in document["episodes"]] == again.returns.tolist()
 
 
 @pytest.mark.parametrize("env", ["Always", "Unequal"])
@@ -200,8 +200,8 @@ SIGNAL = "tests.cli.test_evaluate:Signal"
 
 
 def play(episodes: int, model: Path, *more: str) -> Result:
-    given = f"{SIGNAL} --episodes {episodes} --seed 0 --backend sync"
-    return run(given, "--sb3", str(model), *more)
+    words = f"{SIGNAL} --episodes {episodes} --seed 0 --backend sync"
+    return run(words, "--sb3", str(model), *more)
 
 
 def test_a_model_trained_under_vecnormalize_sees_what_it_was_trained_with(trained: Path) -> None:

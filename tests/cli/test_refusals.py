@@ -42,8 +42,8 @@ def refusals() -> dict[str, str]:
     return {command: text for command, _, text in (part.partition("\n") for part in sections)}
 
 
-def agrees(wanted: str, found: str) -> bool:
-    return doctest.OutputChecker().check_output(wanted, found, doctest.ELLIPSIS)
+def agrees(wanted: str, text: str) -> bool:
+    return doctest.OutputChecker().check_output(wanted, text, doctest.ELLIPSIS)
 
 
 @pytest.mark.parametrize("command", refusals())
@@ -64,8 +64,8 @@ def rewrite() -> None:
         for name, source in MODULES.items():
             Path(f"{name}.py").write_text(source)
         for command, wanted in refusals().items():
-            found = CliRunner().invoke(app, command.split()).stderr.replace(os.getcwd(), "...")
-            written += PROMPT + command + "\n" + (wanted if agrees(wanted, found) else found)
+            text = CliRunner().invoke(app, command.split()).stderr.replace(os.getcwd(), "...")
+            written += PROMPT + command + "\n" + (wanted if agrees(wanted, text) else text)
         os.chdir("/")
     GOLDEN.write_text(written, encoding="utf-8")
 

@@ -51,10 +51,10 @@ def test_steps_and_episodes_are_those_of_counting_by_hand(backend: str) -> None:
 
 def test_json_can_be_printed_and_has_nulls_without_an_episode() -> None:
     result = run("rollout tests.cli.envs:Busy --num-envs 2 --steps 10 --backend sync --json -")
-    found = json.loads(result.stdout)
+    document = json.loads(result.stdout)
     assert "steps/s" in result.stderr
-    assert (found["steps"], found["episodes"], found["num_workers"]) == (10, 0, 0)
-    assert found["mean_return"] is None and found["seed"] is None
+    assert (document["steps"], document["episodes"], document["num_workers"]) == (10, 0, 0)
+    assert document["mean_return"] is None and document["seed"] is None
 
 
 def test_one_seed_is_one_result_with_and_without_workers() -> None:

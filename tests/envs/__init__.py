@@ -414,21 +414,21 @@ class Drift(VectorEnv[Any, Any, Any]):
         super().reset(seed=seed)
         self.time = 0
         self.ended = False
-        self.at = self.np_random.random((self.num_envs, 2))
-        return self.at.copy(), {}
+        self.sum = self.np_random.random((self.num_envs, 2))
+        return self.sum.copy(), {}
 
     def step(self, actions: Any) -> Any:
         assert actions.shape == (self.num_envs, 2)
         if self.ended:
-            self.at, self.time, self.ended = self.np_random.random((self.num_envs, 2)), 0, False
+            self.sum, self.time, self.ended = self.np_random.random((self.num_envs, 2)), 0, False
             zeros = np.zeros(self.num_envs)
-            return self.at.copy(), zeros, zeros.astype(bool), zeros.astype(bool), {}
-        self.at += self.gain * actions
+            return self.sum.copy(), zeros, zeros.astype(bool), zeros.astype(bool), {}
+        self.sum += self.gain * actions
         self.time += 1
         self.ended = self.time == self.length
         truncated = np.full(self.num_envs, self.ended)
-        infos = {"sum": self.at.sum(1), "_sum": np.ones(self.num_envs, bool)}
-        return self.at.copy(), self.at[:, 0].copy(), np.zeros(self.num_envs, bool), truncated, infos
+        infos = {"sum": self.sum.sum(1), "_sum": np.ones(self.num_envs, bool)}
+        return self.sum.copy(), self.sum[:, 0].copy(), np.zeros_like(truncated), truncated, infos
 
     def close_extras(self, **kwargs: Any) -> None:
         self.closes += 1

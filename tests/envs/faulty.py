@@ -236,10 +236,10 @@ def factories(
     folder: Path,
     kind: str | None = None,
     where: str = "step",
-    at: int = 2,
+    row: int = 2,
     episode: int = 4,
 ) -> list[Factory]:
-    """Return factories; the environment of number `at` fails after `arm` was called.
+    """Return factories; the environment of number `row` fails after `arm` was called.
 
     A fault in construction is armed at once. `folder` is empty; it gets the files that arm the
     fault, and that log constructions.
@@ -250,7 +250,7 @@ def factories(
     fault = None if kind is None else Fault(kind, where, trigger)
     if fault is not None and where == "build":
         arm(folder)
-    return [Factory(index, fault if index == at else None, log, episode) for index in range(count)]
+    return [Factory(index, fault if index == row else None, log, episode) for index in range(count)]
 
 
 def arm(folder: Path) -> None:

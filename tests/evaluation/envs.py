@@ -22,16 +22,16 @@ def seeds_of(seed: int, episodes: int) -> list[int]:
     return [int(number) & 0x7FFFFFFF for number in state]
 
 
-def assert_same(one: Evaluation, other: Evaluation) -> None:
+def assert_same(result: Evaluation, other: Evaluation) -> None:
     """Compare bit for bit all that does not depend on the clock and on deaths."""
     for name in ("returns", "lengths", "seeds", "terminated"):
-        mine, theirs = getattr(one, name), getattr(other, name)
+        mine, theirs = getattr(result, name), getattr(other, name)
         assert mine.dtype == theirs.dtype
         assert mine.tobytes() == theirs.tobytes(), name
-    assert list(one.infos) == list(other.infos)
-    for key, values in one.infos.items():
+    assert list(result.infos) == list(other.infos)
+    for key, values in result.infos.items():
         assert values.tobytes() == other.infos[key].tobytes(), key
-    assert one.steps == other.steps
+    assert result.steps == other.steps
 
 
 FIELDS = (
@@ -39,12 +39,12 @@ FIELDS = (
 )  # fmt: skip
 
 
-def assert_same_episodes(found: list[Episode], expected: list[Episode]) -> None:
+def assert_same_episodes(episodes: list[Episode], expected: list[Episode]) -> None:
     """Compare bit for bit, with all types."""
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
+    assert len(episodes) == len(expected)
+    for mine, other in zip(episodes, expected, strict=True):
         for name in FIELDS:
-            assert_identical(_in_order(getattr(one, name)), _in_order(getattr(other, name)))
+            assert_identical(_in_order(getattr(mine, name)), _in_order(getattr(other, name)))
 
 
 def _in_order(value: Any) -> Any:

@@ -32,9 +32,9 @@ def test_values_of_every_space_are_those_of_the_environment(name: str) -> None:
     space = ALL_SPACES[name]
     env = partial(Sampler, space, space)
     options: Any = {"episodes": 3, "seed": 2}
-    found = gathered("random", env, backend="sync", **options)
+    episodes = gathered("random", env, backend="sync", **options)
     alone = env()
-    for episode in found:
+    for episode in episodes:
         observation, info = alone.reset(seed=episode.seed)
         observations, infos, rewards = [observation], [info], []
         for number in range(len(episode.rewards)):
@@ -56,7 +56,7 @@ def test_values_of_every_space_are_those_of_the_environment(name: str) -> None:
     if name == "all":  # most of its values go through the pipe in the second way
         ways += [{}, {"vector_kwargs": {"variable_capacity": 8}}]
     for way in ways:
-        assert_same_episodes(gathered("random", env, num_workers=2, **way, **options), found)
+        assert_same_episodes(gathered("random", env, num_workers=2, **way, **options), episodes)
 
 
 # ---------------------------------------------------------------------- infos
@@ -77,14 +77,14 @@ ARRAYS: dict[str, tuple[tuple[int, ...], Any]] = {
 
 
 def test_declared_infos_are_arrays_and_others_lists() -> None:
-    found = []
+    runs = []
     for declares in (False, True):
         options: Any = {"episodes": 12, "max_episode_steps": 5}
         arguments = ("random", partial(Forgetful, declares))
-        found.append(gathered(*arguments, backend="sync", num_envs=1, **options))
-        assert_same_episodes(gathered(*arguments, num_workers=2, **options), found[-1])
+        runs.append(gathered(*arguments, backend="sync", num_envs=1, **options))
+        assert_same_episodes(gathered(*arguments, num_workers=2, **options), runs[-1])
     seen: set[str] = set()
-    for plain, declared in zip(*found, strict=True):
+    for plain, declared in zip(*runs, strict=True):
         times, infos = len(declared.rewards) + 1, declared.infos
         seen |= infos.keys()
         # Both hold the same values.
@@ -110,8 +110,8 @@ class Mixed(Errand):
 
 
 def test_the_type_of_an_info_does_not_depend_on_the_other_environments() -> None:
-    found = gathered(errand_policy, Mixed, num_envs=8, backend="sync")
-    for episode in found:
+    episodes = gathered(errand_policy, Mixed, num_envs=8, backend="sync")
+    for episode in episodes:
         kinds = {type(value) for value in episode.infos["value"][1:]}
         assert kinds == ({int} if episode.seed % 2 else {float})
 
@@ -121,20 +121,20 @@ def test_the_type_of_an_info_does_not_depend_on_the_other_environments() -> None
 
 def test_as_they_end_they_are_the_same_in_another_order() -> None:
     options: Any = {"backend": "sync", "num_envs": 8}
-    found = gathered(errand_policy, Errand, ordered=False, **options)
-    numbers = [episode.number for episode in found]
+    episodes = gathered(errand_policy, Errand, ordered=False, **options)
+    numbers = [episode.number for episode in episodes]
     assert numbers != sorted(numbers)
-    found.sort(key=lambda episode: episode.number)
-    assert_same_episodes(gathered(errand_policy, Errand, **options), found)
+    episodes.sort(key=lambda episode: episode.number)
+    assert_same_episodes(gathered(errand_policy, Errand, **options), episodes)
 
 
 @pytest.mark.parametrize(
-    ("options", "given"), [({"backend": "sync"}, {}), ({"num_workers": 1}, {"copy": False})]
+    ("options", "kwargs"), [({"backend": "sync"}, {}), ({"num_workers": 1}, {"copy": False})]
 )
-def test_nothing_is_written_over(options: Any, given: Any) -> None:
-    given = {"buffers": 3, **given}
-    found = gathered("random", Reusing, episodes=6, num_envs=3, vector_kwargs=given, **options)
-    for episode in found:
+def test_nothing_is_written_over(options: Any, kwargs: Any) -> None:
+    kwargs = {"buffers": 3, **kwargs}
+    episodes = gathered("random", Reusing, episodes=6, num_envs=3, vector_kwargs=kwargs, **options)
+    for episode in episodes:
         assert episode.observations["count"].tolist() == [[n, n] for n in range(4)]
         assert episode.observations["count"].flags.owndata
 
@@ -147,8 +147,8 @@ def test_a_policy_may_return_one_array_again_and_again() -> None:
         return actions
 
     env = partial(Sampler, spaces.Discrete(2), spaces.Box(0, 99, (2,), np.float64))
-    found = gathered(policy, env, episodes=2, backend="sync", num_envs=1)
-    taken = np.concatenate([episode.actions[:, 0] for episode in found])
+    episodes = gathered(policy, env, episodes=2, backend="sync", num_envs=1)
+    taken = np.concatenate([episode.actions[:, 0] for episode in episodes])
     assert taken.tolist() == [*range(1, len(taken) + 1)]
 
 

@@ -58,12 +58,12 @@ def replay(expected: Evaluation, episodes: list[Episode]) -> Replay:
     """Return a function that plays the errands in another way, and finds nothing else."""
 
     def replay(caller: str, env: Any = Errand, **options: Any) -> Any:
-        found = play(caller, errand_policy, env, **options)
+        played = play(caller, errand_policy, env, **options)
         if caller == "evaluate":
-            assert_same(found, expected)
+            assert_same(played, expected)
         else:
-            assert_same_episodes(sorted(found, key=lambda episode: episode.number), episodes)
-        return found
+            assert_same_episodes(sorted(played, key=lambda episode: episode.number), episodes)
+        return played
 
     return replay
 
@@ -75,7 +75,7 @@ def test_an_episode_equals_one_played_by_hand(
     expected: Evaluation, episodes: list[Episode]
 ) -> None:
     env = Errand()
-    assert expected.seeds.tolist() == [one.seed for one in episodes] == seeds_of(3, 40)
+    assert expected.seeds.tolist() == [e.seed for e in episodes] == seeds_of(3, 40)
     for k, episode in enumerate(episodes):
         assert episode.number == k
         observation, info = env.reset(seed=episode.seed, options={"number": k})
@@ -116,11 +116,11 @@ def test_seeds_are_derived_or_given_or_fresh(expected: Evaluation) -> None:
     play = partial(evaluate, errand_policy, Errand, backend="sync")
     assert play(episodes=5, seed=3).seeds.tolist() == seeds_of(3, 40)[:5]
     chosen = [17, 3, 29]
-    given = play(episodes=3, seed=expected.seeds[chosen])
-    assert given.returns.tobytes() == expected.returns[chosen].tobytes()
-    one, other = (play(episodes=3) for _ in range(2))
-    assert one.seeds.tolist() != other.seeds.tolist()
-    assert_same(play(episodes=3, seed=one.seeds.tolist()), one)
+    again = play(episodes=3, seed=expected.seeds[chosen])
+    assert again.returns.tobytes() == expected.returns[chosen].tobytes()
+    first, other = (play(episodes=3) for _ in range(2))
+    assert first.seeds.tolist() != other.seeds.tolist()
+    assert_same(play(episodes=3, seed=first.seeds.tolist()), first)
 
 
 class Returning:
@@ -176,14 +176,14 @@ def test_exactly_these_episodes_are_begun_in_no_more_environments(
 def test_the_last_step_is_truncated_by_max_episode_steps(limit: int) -> None:
     options: Any = {"episodes": 5, "max_episode_steps": limit, "backend": "sync", "num_envs": 2}
     arguments: Any = (errand_policy, partial(Errand, endless=True))
-    found = gathered(*arguments, **options)
-    for episode in found:
+    episodes = gathered(*arguments, **options)
+    for episode in episodes:
         assert episode.truncations.tolist() == [False] * (limit - 1) + [True]
         assert not episode.terminations.any()
         assert len(episode.observations["battery"]) == limit + 1
     result = evaluate(*arguments, seed=3, **options)
     assert result.lengths.tolist() == [limit] * 5 and not result.terminated.any()
-    assert result.returns.tolist() == [np.add.accumulate(one.rewards)[-1] for one in found]
+    assert result.returns.tolist() == [np.add.accumulate(e.rewards)[-1] for e in episodes]
 
 
 class Loud(Errand):
@@ -269,10 +269,10 @@ def losing(hurry: Any, tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 @posix
 @pytest.mark.parametrize(
-    ("caller", "where", "at", "deed"),
+    ("caller", "where", "number", "deed"),
     ordinarily(
-        lambda caller, where, at, deed: (
-            (caller, where, at, deed)
+        lambda caller, where, number, deed: (
+            (caller, where, number, deed)
             in {
                 ("evaluate", "reset", 0, "SIGKILL"),
                 ("evaluate", "reset", 39, "SIGSTOP"),
@@ -283,20 +283,20 @@ def losing(hurry: Any, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     ),
 )
 def test_an_episode_that_is_lost_begins_anew(
-    replay: Replay, losing: Any, tmp_path: Path, caller: str, where: str, at: int, deed: str
+    replay: Replay, losing: Any, tmp_path: Path, caller: str, where: str, number: int, deed: str
 ) -> None:
-    seed = seeds_of(3, 40)[at]
+    seed = seeds_of(3, 40)[number]
     result = replay(caller, partial(Poisoned, (seed,), where, tmp_path, deed), **losing(deed, seed))
     assert (tmp_path / str(seed)).exists()
     if caller == "evaluate":
-        assert result.retries[at] == 1
+        assert result.retries[number] == 1
         # Of the three environments of the worker, those in an episode lost it.
         assert 1 <= result.retries.sum() <= 3
 
 
 @posix
 @pytest.mark.parametrize(
-    ("caller", "where", "at", "deed", "max_retries"),
+    ("caller", "where", "number", "deed", "max_retries"),
     ordinarily(
         lambda *cell: (
             cell in {("collect", "reset", 1, "SIGKILL", 2), ("evaluate", "step", 30, "SIGSTOP", 0)}
@@ -309,17 +309,17 @@ def test_an_episode_that_is_lost_begins_anew(
     ),
 )
 def test_one_that_always_loses_its_worker_is_named(
-    losing: Any, tmp_path: Path, caller: str, where: str, at: int, deed: str, max_retries: int
+    losing: Any, tmp_path: Path, caller: str, where: str, number: int, deed: str, max_retries: int
 ) -> None:
-    seed = seeds_of(3, 40)[at]
+    seed = seeds_of(3, 40)[number]
     env = partial(Poisoned, (seed,), where, None if deed == "SIGKILL" else tmp_path, deed)
     kind = WorkerDiedError if deed == "SIGKILL" else StepTimeoutError
     with pytest.raises(kind) as caught:
         play(caller, errand_policy, env, max_retries=max_retries, **losing(deed, seed))
-    named = f"episode {at} with seed {seed} and options {numbered(at)}"
+    named = f"episode {number} with seed {seed} and options {numbered(number)}"
     times = "once" if max_retries == 0 else f"{max_retries + 1} times"
     assert f"{named} lost its worker {times}, and max_retries is {max_retries}" in str(caught.value)
-    alone = f"{caller}(..., episodes=1, seed=[{seed}], options=[{numbered(at)}]) plays it alone"
+    alone = f"{caller}(..., episodes=1, seed=[{seed}], options=[{numbered(number)}]) plays it alone"
     assert alone in str(caught.value)
     assert getattr(caught.value, "exitcode", -signal.SIGKILL) == -signal.SIGKILL
     assert "built again" not in str(caught.value) and "restarted" not in str(caught.value)
@@ -392,12 +392,12 @@ def test_kills_at_random_moments_change_nothing(
                 moments.choice(list(envs.processes)).kill()
                 killed.append(True)
 
-    def reset(self: Any, **given: Any) -> Any:
+    def reset(self: Any, **arguments: Any) -> Any:
         killer = threading.Thread(target=kill, args=(self,))
         stack.callback(killer.join)
         stack.callback(over.set)
         killer.start()
-        return original(self, **given)
+        return original(self, **arguments)
 
     original = AsyncVectorEnv.reset
     monkeypatch.setattr(AsyncVectorEnv, "reset", reset)
@@ -461,14 +461,14 @@ def test_restart_after_needs_workers_of_one_environment() -> None:
 
 
 def test_a_policy_with_a_state_sees_every_row_each_time() -> None:
-    one, two, many = Turns(), Turns(), Turns()
+    single, two, many = Turns(), Turns(), Turns()
     arguments: dict[str, Any] = {"episodes": 11, "seed": 3}
-    expected = evaluate(one, Errand, backend="sync", num_envs=1, **arguments)
-    assert one.sizes == {1}
-    found = gathered(two, Errand, num_workers=2, num_envs=5, **arguments)
+    expected = evaluate(single, Errand, backend="sync", num_envs=1, **arguments)
+    assert single.sizes == {1}
+    episodes = gathered(two, Errand, num_workers=2, num_envs=5, **arguments)
     assert two.sizes == {5}
-    assert [np.add.accumulate(one.rewards)[-1] for one in found] == expected.returns.tolist()
-    for episode in found:
+    assert [np.add.accumulate(e.rewards)[-1] for e in episodes] == expected.returns.tolist()
+    for episode in episodes:
         assert episode.actions.tolist() == [(n + 1) % 3 for n in range(len(episode.rewards))]
     assert_same(evaluate(many, Errand, backend="sync", num_envs=50, **arguments), expected)
     assert many.sizes == {11}

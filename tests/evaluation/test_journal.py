@@ -27,8 +27,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def journalled(path: Path, **arguments: Any) -> Evaluation:
-    given: dict[str, Any] = {"episodes": 6, "seed": 3, "backend": "sync", "journal": path}
-    return evaluate(errand_policy, Errand, **{**given, **arguments})
+    defaults: dict[str, Any] = {"episodes": 6, "seed": 3, "backend": "sync", "journal": path}
+    return evaluate(errand_policy, Errand, **{**defaults, **arguments})
 
 
 def test_it_holds_each_episode_and_needs_no_environment_when_complete(path: Path) -> None:
@@ -238,8 +238,8 @@ class Checkpoint:
 
 
 def test_another_checkpoint_of_the_same_class_is_another_policy(path: Path) -> None:
-    given: Any = {"episodes": 6, "seed": 3, "backend": "sync", "journal": path}
-    first = evaluate(Checkpoint(1.0).act, Errand, **given)
+    named: Any = {"episodes": 6, "seed": 3, "backend": "sync", "journal": path}
+    first = evaluate(Checkpoint(1.0).act, Errand, **named)
     with pytest.raises(ValueError, match="policy"):
-        evaluate(Checkpoint(2.0).act, Errand, **given)
-    assert evaluate(Checkpoint(1.0).act, Errand, **given).returns.tolist() == first.returns.tolist()
+        evaluate(Checkpoint(2.0).act, Errand, **named)
+    assert evaluate(Checkpoint(1.0).act, Errand, **named).returns.tolist() == first.returns.tolist()

@@ -50,8 +50,8 @@ def test_a_function_is_called_once_per_episode_and_may_reuse_its_dict() -> None:
 
 
 def journalled(path: Path, options: Any, **arguments: Any) -> Any:
-    given: dict[str, Any] = {"episodes": EPISODES, "seed": 3, "backend": "sync", **arguments}
-    return evaluate(errand_policy, Errand, options=options, journal=path, **given)
+    named: dict[str, Any] = {"episodes": EPISODES, "seed": 3, "backend": "sync", **arguments}
+    return evaluate(errand_policy, Errand, options=options, journal=path, **named)
 
 
 def test_a_journal_continues_with_the_same_options_alone(tmp_path: Path) -> None:

@@ -51,11 +51,11 @@ def test_the_interval_has_the_quantiles_of_seeded_draws(monkeypatch: pytest.Monk
 
 
 def test_as_json_is_plain_and_complete(expected: Evaluation) -> None:
-    found = json.loads(json.dumps(expected.as_json(), allow_nan=False))
-    assert found["mean_return"] == expected.mean_return
-    assert found["success_rate"] == expected.success_rate == expected.terminated.mean()
-    assert [episode["return"] for episode in found["episodes"]] == expected.returns.tolist()
-    assert found["episodes"][3]["infos"]["parcels"] == expected.lengths[3]
+    document = json.loads(json.dumps(expected.as_json(), allow_nan=False))
+    assert document["mean_return"] == expected.mean_return
+    assert document["success_rate"] == expected.success_rate == expected.terminated.mean()
+    assert [episode["return"] for episode in document["episodes"]] == expected.returns.tolist()
+    assert document["episodes"][3]["infos"]["parcels"] == expected.lengths[3]
     assert "of 40 episodes: mean return" in repr(expected)
 
 
@@ -80,5 +80,5 @@ def test_env_kwargs_and_vector_kwargs_reach_environment_and_vector_env() -> None
 def test_the_spec_of_a_vector_env_stands_for_its_environment_alone() -> None:
     with make_vec("CartPole-v1", 3, backend="sync", autoreset_mode="SameStep") as envs:
         spec = envs.spec
-    one = evaluate("random", spec, episodes=5, seed=0, backend="sync")
-    assert_same(one, evaluate("random", "CartPole-v1", episodes=5, seed=0, num_workers=2))
+    result = evaluate("random", spec, episodes=5, seed=0, backend="sync")
+    assert_same(result, evaluate("random", "CartPole-v1", episodes=5, seed=0, num_workers=2))

@@ -38,18 +38,18 @@ def test_a_data_set_of_minari_holds_the_episodes(
         example.make_dataset(name, policy, env, at_once=4, **options)
         dataset = minari.load_dataset(name)
         expected = list(collect(policy, env, ordered=True, backend="sync", **options))
-        found = list(dataset.iterate_episodes())
-        assert len(found) == dataset.total_episodes == 10
-        for one, other in zip(found, expected, strict=True):
-            assert one.id == other.number
+        episodes = list(dataset.iterate_episodes())
+        assert len(episodes) == dataset.total_episodes == 10
+        for mine, other in zip(episodes, expected, strict=True):
+            assert mine.id == other.number
             for field in ("rewards", "terminations", "truncations"):
-                assert_equal(getattr(one, field), getattr(other, field))
-            assert_equal(one.observations, other.observations)
-            assert_equal(one.actions, other.actions)
+                assert_equal(getattr(mine, field), getattr(other, field))
+            assert_equal(mine.observations, other.observations)
+            assert_equal(mine.actions, other.actions)
             if env is Declared:
-                assert_equal(one.infos["distance"], other.infos["distance"])
+                assert_equal(mine.infos["distance"], other.infos["distance"])
         assert dataset.storage.get_episode_metadata([7])  # there for each
-        seeds = [int(each["seed"]) for each in dataset.storage.get_episode_metadata(range(10))]
+        seeds = [int(data["seed"]) for data in dataset.storage.get_episode_metadata(range(10))]
         assert seeds == [episode.seed for episode in expected]
 
 
@@ -97,13 +97,13 @@ def test_a_data_set_of_lerobot_holds_the_steps(
             assert frame["task"] == "go"
 
 
-def assert_equal(found: Any, expected: Any) -> None:
+def assert_equal(value: Any, expected: Any) -> None:
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
+        assert value.keys() == expected.keys()
         for key in expected:
-            assert_equal(found[key], expected[key])
+            assert_equal(value[key], expected[key])
     elif isinstance(expected, tuple):
-        assert list(found) == list(expected)
+        assert list(value) == list(expected)
     else:
-        assert found.dtype == expected.dtype
-        np.testing.assert_array_equal(found, expected)
+        assert value.dtype == expected.dtype
+        np.testing.assert_array_equal(value, expected)

@@ -116,7 +116,7 @@ def play(envs):
     for row in tqdm(actions):
         observations, rewards, *_ = envs.step(row)
         seen.append(np.column_stack([observations, rewards]))
-    return np.vstack([each.ravel() for each in seen[1:]])
+    return np.vstack([image.ravel() for image in seen[1:]])
 """
     *_, expected, cell, closing = run(
         [

@@ -121,22 +121,22 @@ def check_beside(mine: Any, other: Any, mode: Any, *, steps: int = 14) -> None:
         actions = mine.action_space.sample()
         if mine.action_space.dtype == np.float32:
             actions = 3 * actions  # outside of the bounds
-        found, expected = mine.step(actions), other.step(actions.copy())
-        assert_identical(found[:4], expected[:4])
-        assert found[4].keys() == expected[4].keys()
+        result, expected = mine.step(actions), other.step(actions.copy())
+        assert_identical(result[:4], expected[:4])
+        assert result[4].keys() == expected[4].keys()
         for key, values in expected[4].items():
             if key == "final_obs":
-                for one, its in zip(found[4][key], values, strict=True):
-                    assert_identical(one, its)
+                for ours, its in zip(result[4][key], values, strict=True):
+                    assert_identical(ours, its)
             elif key == "episode":
-                assert_identical(*({**of, "t": None} for of in (found[4][key], values)))
+                assert_identical(*({**of, "t": None} for of in (result[4][key], values)))
             elif key != "final_info":
-                assert_identical(found[4][key], values)
+                assert_identical(result[4][key], values)
         for name in COUNTS if hasattr(mine, "episode_count") else ():
             assert np.array_equal(getattr(mine, name), getattr(other, name)), name
         for name in QUEUES if hasattr(mine, "episode_count") else ():
             assert list(getattr(mine, name)) == list(getattr(other, name)), name
-        ended = found[2] | found[3]
+        ended = result[2] | result[3]
         if mode is DISABLED and ended.any():
             everyone = np.ones(COUNT, bool)
             mask = everyone if "Normalize" in type(mine).__name__ else ended
@@ -168,14 +168,14 @@ def test_it_does_what_gymnasiums_wrapper_does(name: str, mode: Any, copy: bool) 
 # ---------------------------------------------------------------------- functions
 
 
-@pytest.mark.parametrize("given", [(), ("single",), ("batch", "single")], ids=str)
+@pytest.mark.parametrize("passed", [(), ("single",), ("batch", "single")], ids=str)
 @pytest.mark.parametrize("mode", [NEXT_STEP, DISABLED], ids=lambda mode: mode.value)
-def test_functions_of_batches_are_called_as_gymnasiums_are(mode: Any, given: Any) -> None:
+def test_functions_of_batches_are_called_as_gymnasiums_are(mode: Any, passed: Any) -> None:
     single = Spaces.Box(-20.0, 50.0, (4,), np.float32)
     arguments = {
-        "single_observation_space": single if "single" in given else None,
+        "single_observation_space": single if "single" in passed else None,
         "observation_space": (
-            gymnasium.vector.utils.batch_space(single, COUNT) if "batch" in given else None
+            gymnasium.vector.utils.batch_space(single, COUNT) if "batch" in passed else None
         ),
     }
     env_fns = noise(BOX)
@@ -222,5 +222,5 @@ def test_members_without_data_do_not_count_the_rows(space: Any) -> None:
         flat = envs.reset(seed=0)[0]
         assert flat.shape == (COUNT, spaces.flatdim(space))
         rows = iterate(plain_envs.observation_space, observations)
-        for found, row in zip(flat, rows, strict=True):
-            assert_identical(found, spaces.flatten(space, row))
+        for value, row in zip(flat, rows, strict=True):
+            assert_identical(value, spaces.flatten(space, row))

@@ -53,14 +53,14 @@ def test_load_state_of_wrappers_goes_on_as_the_run_that_never_stopped(
     with made(name, mode, backend="sync") as envs:
         envs.reset(seed=3)
         run = Watched(envs)
-        found = run.steps(15)
+        results = run.steps(15)
         state = pickle.loads(pickle.dumps(envs.save_state()))
         run.steps(2)
     with made(name, mode, backend="thread") as envs:
         last, _ = envs.load_state(state)
-        assert_identical(last, found[-1][-1][0])
-        found += Watched(envs, 15, run_ended(found[-1])).steps(25)
-    assert_identical(without_times(found), without_times(expected))
+        assert_identical(last, results[-1][-1][0])
+        results += Watched(envs, 15, run_ended(results[-1])).steps(25)
+    assert_identical(without_times(results), without_times(expected))
 
 
 def run_ended(shown: Any) -> Any:

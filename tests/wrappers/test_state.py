@@ -62,10 +62,10 @@ def test_every_observation_is_counted_once_whichever_way_it_comes(mode: Autorese
     expected, count = counted("step", mode)
     assert expected.count == pytest.approx(count + 1e-4)
     for way in WAYS:
-        found, _ = counted(way, mode)
-        assert found.count == pytest.approx(expected.count)
-        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(found.var, expected.var, rtol=1e-3, atol=1e-3)
+        mean, _ = counted(way, mode)
+        assert mean.count == pytest.approx(expected.count)
+        np.testing.assert_allclose(mean.mean, expected.mean, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(mean.var, expected.var, rtol=1e-3, atol=1e-3)
 
 
 def test_first_observations_count_when_they_are_first_returned() -> None:
@@ -101,8 +101,8 @@ def test_statistics_are_saved_assigned_and_frozen(foreign: bool) -> None:
     observed, returned = pickle.loads(saved)
     if foreign:
         observed, returned = TheirMeanStd(), TheirMeanStd()
-        for one, other in zip((observed, returned), pickle.loads(saved), strict=True):
-            one.mean, one.var, one.count = other.mean, other.var, other.count
+        for target, other in zip((observed, returned), pickle.loads(saved), strict=True):
+            target.mean, target.var, target.count = other.mean, other.var, other.count
     shown = []
     for update in (False, True):
         with stacked(SyncVectorEnv(ledgers(3, talks=False))) as envs:
@@ -201,9 +201,9 @@ def test_wrong_environments_are_refused_as_without_wrappers_and_none_may_be_step
         for call, env_ids in product(calls, (3, [True, False], [-1], [0, 0], "0")):
             with pytest.raises((TypeError, ValueError)) as expected:
                 call(bare, env_ids)
-            with pytest.raises(expected.type) as found:
+            with pytest.raises(expected.type) as caught:
                 call(envs, env_ids)
-            assert str(found.value) == str(expected.value)
+            assert str(caught.value) == str(expected.value)
         observations, rewards, *_ = envs.step([], env_ids=[])
         assert observations.shape == (0, *envs.single_observation_space.shape)
         assert rewards.shape == (0,) and envs.episode_lengths.tolist() == [0, 0, 0]
@@ -334,8 +334,8 @@ class Own(VectorEnv[Any, Any, Any]):
 
 
 def test_a_vector_env_of_a_users_own_can_be_stepped_row_by_row() -> None:
-    own = Own()
-    with ours.RecordEpisodeStatistics(own) as envs, own.inner:
+    mine = Own()
+    with ours.RecordEpisodeStatistics(mine) as envs, mine.inner:
         envs.reset(seed=1)
         envs.recv(2)
         assert envs.episode_lengths.tolist() == [0, 0]

@@ -50,10 +50,10 @@ def test_misuse_is_the_error_that_gymnasium_raises() -> None:
         for name, (use, ours) in MISUSE.items():
             with pytest.raises(Exception) as expected:
                 use(theirs)
-            with pytest.raises(type(expected.value)) as found:
+            with pytest.raises(type(expected.value)) as caught:
                 use(envs)
-            assert isinstance(found.value, ours), name
-            assert getattr(found.value, "name", None) == getattr(expected.value, "name", None)
+            assert isinstance(caught.value, ours), name
+            assert getattr(caught.value, "name", None) == getattr(expected.value, "name", None)
 
 
 def test_a_wrong_seed_is_gymnasiums_error() -> None:
@@ -64,10 +64,10 @@ def test_a_wrong_seed_is_gymnasiums_error() -> None:
         Simulator().reset(seed=-1)
     with (
         closing(adapter.as_gymnasium(Drift(1))) as envs,
-        pytest.raises(gymnasium.error.Error, match="seed") as found,
+        pytest.raises(gymnasium.error.Error, match="seed") as caught,
     ):
         envs.reset(seed=-1)
-    assert isinstance(found.value, errors.VecspacesError)
+    assert isinstance(caught.value, errors.VecspacesError)
 
 
 def test_a_finished_environment_is_a_reset_that_is_needed() -> None:
@@ -75,9 +75,9 @@ def test_a_finished_environment_is_a_reset_that_is_needed() -> None:
         envs.reset(seed=1)
         envs.step([0])
         envs.step([0])
-        with pytest.raises(gymnasium.error.ResetNeeded) as found:
+        with pytest.raises(gymnasium.error.ResetNeeded) as caught:
             envs.step([0])
-    assert isinstance(found.value, (errors.ResetNeededError, AssertionError))
+    assert isinstance(caught.value, (errors.ResetNeededError, AssertionError))
 
 
 @pytest.mark.parametrize("convert", [adapter.from_gymnasium, adapter.to_gymnasium])
@@ -85,9 +85,9 @@ def test_an_unknown_space_is_both_libraries_error(convert: Any) -> None:
     class Mine(spaces.Box[Any]):
         pass
 
-    with pytest.raises(gymnasium.error.CustomSpaceError) as found:
+    with pytest.raises(gymnasium.error.CustomSpaceError) as caught:
         convert(Mine(0, 1))
-    assert isinstance(found.value, errors.CustomSpaceError)
+    assert isinstance(caught.value, errors.CustomSpaceError)
 
 
 def test_they_travel_between_processes() -> None:

@@ -38,8 +38,8 @@ def sample(name: str, mode: Any) -> tuple[Any, list[Any]]:
     )
     runner = SingleAgentEnvRunner(config=config)
     episodes = [
-        (one.get_observations(), one.get_actions(), one.get_rewards(), one.is_terminated)
-        for one in runner.sample(num_timesteps=300)
+        (e.get_observations(), e.get_actions(), e.get_rewards(), e.is_terminated)
+        for e in runner.sample(num_timesteps=300)
     ]
     envs = runner.env.unwrapped
     runner.stop()

@@ -85,9 +85,9 @@ def test_a_wrapper_does_what_it_does_around_gymnasiums_own(
         try:
             expected = run(_stepped(name, wrap(_KeepingMasks(theirs))), steps=40)
         except (ValueError, BufferError) as refusal:  # the wrapper does not support this mode
-            with pytest.raises(type(refusal)) as found:
+            with pytest.raises(type(refusal)) as caught:
                 run(_stepped(name, wrap(ours)), steps=40)
-            assert str(found.value) == str(refusal)
+            assert str(caught.value) == str(refusal)
             return
         finally:
             theirs.close()

@@ -130,7 +130,7 @@ def test_reset_replaces_the_worker_of_a_row_that_was_late() -> None:
 
 
 def test_a_worker_that_is_built_too_late_ends_no_other_call(tmp_path: Path) -> None:
-    env_fns = factories(2, tmp_path, GATE, "build", at=0)
+    env_fns = factories(2, tmp_path, GATE, "build", row=0)
     (tmp_path / "trigger").unlink()  # it is armed when the worker is replaced
     with AsyncVectorEnv(env_fns, num_workers=2, start_timeout=overrun(1.0)) as envs:
         envs.reset(seed=0)

@@ -129,7 +129,7 @@ def _one_fails_one_is_late(folder: Path, where: str, then: str) -> AsyncVectorEn
         [
             Factory(0, Fault("exception", where, folder / "fails" / "trigger")),
             *late[1:3],
-            factories(4, folder / "later", GATE, then, at=3)[3],
+            factories(4, folder / "later", GATE, then, row=3)[3],
         ],
         num_workers=2,
         context=FASTEST,
@@ -200,7 +200,7 @@ def test_recv_that_timed_out_has_lost_nothing_and_a_reset_goes_on(
 
 def test_a_death_is_reported_at_once_while_another_worker_is_busy(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    env_fns = factories(4, tmp_path, "hang", "step", at=0)
+    env_fns = factories(4, tmp_path, "hang", "step", row=0)
     env_fns[2] = factories(4, tmp_path / "other", "SIGKILL", "step")[2]
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(env_fns, num_workers=2, context=FASTEST)
     envs.reset()

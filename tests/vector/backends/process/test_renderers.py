@@ -30,7 +30,7 @@ def warnings_of(context):
         warnings.simplefilter("always")
         with AsyncVectorEnv([Ledger], num_workers=1, context=context) as envs:
             envs.reset()
-    return [str(one.message) for one in caught if one.category is RuntimeWarning]
+    return [str(w.message) for w in caught if w.category is RuntimeWarning]
 
 folder = sys.argv[1]
 for library in ("libEGL.so.1", sys.argv[2]):

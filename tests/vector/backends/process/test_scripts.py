@@ -166,7 +166,7 @@ if __name__ == "__main__":
 
         globals().update(Later=Later, later=later)
         Later.__qualname__, later.__qualname__ = "Later", "later"
-        assert [type(one) for one in envs.call(later)] == [Later, Later]
+        assert [type(value) for value in envs.call(later)] == [Later, Later]
 
         def shout(env, note):
             return "redefined"

@@ -137,7 +137,7 @@ def test_a_step_is_one_object_of_a_few_arrays_however_many_environments(
 
 @pytest.mark.usefixtures("lent_actors")
 def test_recv_gives_the_first_that_are_ready(tmp_path: Path) -> None:
-    env_fns = factories(4, tmp_path, GATE, "step", at=0)
+    env_fns = factories(4, tmp_path, GATE, "step", row=0)
     with RayVectorEnv(env_fns, num_workers=2, batch_size=2) as envs:
         envs.reset(seed=0)
         for _ in range(2):
