@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import cloudpickle
 
 from vecspaces.errors import CustomSpaceError, VecspacesError
-from vecspaces.spaces.space import Space
+from vecspaces.spaces import Space
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import vecspaces.vector  # noqa: F401 (first, for threads that import both)
 from vecspaces import spaces
 from vecspaces.checks import show_value
 from vecspaces.env import Env

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import vecspaces.vector  # noqa: F401 (first, for threads that import both)
 from vecspaces.env import Env
 from vecspaces.interop import foreign_class, native_space
 from vecspaces.spaces import Dict

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import vecspaces.spaces  # noqa: F401 (first, for threads that import both)
 from vecspaces.checks import RAISED, Path, mismatch, show_type, show_value
 from vecspaces.spaces.bounds import dtype_limits
 

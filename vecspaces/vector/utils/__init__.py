@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import vecspaces.spaces  # noqa: F401 (first, for threads that import both)
 from vecspaces.spaces.batching import batch_differing_spaces, batch_space
 from vecspaces.vector.utils.items import concatenate, create_empty_array, iterate
 from vecspaces.vector.utils.processes import CloudpickleWrapper, clear_mpi_env_vars
