@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -46,7 +45,7 @@ class SingleEnvs(Group):
     """A run of single environments, and their rows."""
 
     _is_vector = False
-    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_take_actions", "_begin_position")
+    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_take_actions")
 
     def view(self) -> None:
         """Make views of the group's rows, also for a copy of the group."""
@@ -56,7 +55,6 @@ class SingleEnvs(Group):
         infos: list[Any] = self._info_writers or [None] * buffers.plan.slots
         self._slots = [SlotWriter(buffers, slot, rows, writer) for slot, writer in enumerate(infos)]
         self._take_actions = buffers.actions.reader(rows.start, rows.stop)
-        self._begin_position = partial(buffers.positions.begin, self._worker)
 
     def begin_anew(self, starts: Starts) -> None:
         """Drop the state of all episodes; the next step of `starts` reports a lost one."""
@@ -131,7 +129,6 @@ class SingleEnvs(Group):
         self, row: int, command: str, arguments: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Reset one environment; convert its exception to a `Failure`, and check its result."""
-        self._begin_position(row, arguments.get("seed"))
         try:
             result = self._envs[row - self.rows.start].reset(**arguments)
         except RAISED as error:
@@ -274,14 +271,13 @@ class SingleEnvs(Group):
         stepper = self._steppers[number]
         env = self._envs[number]
         steps = env.steps if isinstance(env, Validated) else None
-        position = self._buffers.positions.save(self._worker, row, steps)
         try:
             if isinstance(stepper, _Lost):
                 text = "save_state: {:envs} must report a lost episode first: take a step"
                 raise ResetNeededError(Message(text, [row]))
             due = isinstance(stepper, _Start)
             first = stepper.first if due else None
-            return dumps((save_env(self.envs[number]), due, first, position)), due
+            return dumps((save_env(self.envs[number]), due, first, steps)), due
         except RAISED as error:
             raise failed(error, (row,), "save_state") from None
 
@@ -290,16 +286,15 @@ class SingleEnvs(Group):
         self._progress[0] = row
         number = row - self.rows.start
         try:
-            saved, due, first, position = pickle.loads(state.packed)
+            saved, due, first, steps = pickle.loads(state.packed)
             load_env = prepare_load(self.envs[number], saved)
         except RAISED as error:
             raise failed(error, (row,), "reset") from None
 
         def load(options: Any) -> Any:
             load_env()
-            step = self._buffers.positions.load(self._worker, row, position)
             if isinstance(self._envs[number], Validated):
-                self._envs[number].steps = step
+                self._envs[number].steps = steps or 0
             if due:
                 return _Start(self, row, {} if options is None else {"options": options}, first)
             return self._envs[number]
