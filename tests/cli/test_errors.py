@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.envs import is_noticed
 from tests.cli.running import run
+from vecspaces.vector.backends.process.stacks import StackFile
 
 PLAY = "rollout CartPole-v1 --num-envs 2 --steps 9 --backend sync"
 
@@ -68,7 +69,11 @@ def test_a_dead_worker_is_named() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="stacks are there on Linux alone")
-def test_an_environment_that_hangs_is_one_line_and_its_own_code(hurry: Any) -> None:
+def test_an_environment_that_hangs_is_one_line_and_its_own_code(
+    hurry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = StackFile.ask  # a busy worker may answer later
+    monkeypatch.setattr(StackFile, "ask", lambda stacks, patience: ask(stacks, 60.0))
     hurry(is_noticed, 0)
     words = "--num-envs 2 --num-workers 1 --step-timeout 60 --seed 4 --env-arg linger=1.5"
     result = run(f"rollout tests.cli.envs:Hanging {words}")
