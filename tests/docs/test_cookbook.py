@@ -17,7 +17,6 @@ PRINTS = {
     "MuJoCo": "(16, 17) float64",
     "Atari with preprocessing": "(8, 4, 84, 84) uint8",
     "VecNormalize": "(",
-    "Slurm and containers": "workers",
 }
 LIGHT = {"numpy", "gymnasium"}
 SECTIONS = {

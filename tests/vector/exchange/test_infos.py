@@ -65,6 +65,8 @@ def gymnasiums(infos: list[dict[str, Any]]) -> dict[str, Any]:
         ([np.float64(0.1), 2, True], np.float64),
         ([np.int32(3), True], np.int32),
         ([True, 2**63 + 1, -5], object),
+        ([np.uint64(5), np.int64(5)], object),
+        ([2j, 1], object),  # of Python: no number of an info
     ],
 )
 def test_numbers_are_promoted(values: list[Any], dtype: Any) -> None:
