@@ -36,6 +36,7 @@ class SteppingContract(Part):
             assert envs.unwrapped is envs
             assert envs.metadata == {**before, "autoreset_mode": AutoresetMode.NEXT_STEP}
             assert repr(envs).startswith(f"{type(envs).__name__}(num_envs=3")
+            assert repr(envs).endswith(", autoreset_mode='NextStep')")
         assert Ledger.metadata == before
 
     def test_renders_all_or_chosen_environments(self) -> None:

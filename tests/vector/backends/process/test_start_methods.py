@@ -201,7 +201,7 @@ def test_cuda_in_a_forked_worker_is_answered_by_another_start_method() -> None:
 
 def test_max_concurrency_is_another_name_of_num_workers_and_the_smaller_one_counts() -> None:
     with AsyncVectorEnv(ledgers(5), num_workers=3, max_concurrency=2, stats=True) as envs:
-        assert envs.num_workers == len(envs.processes) == 2
+        assert envs.num_workers == len(envs.processes) == 2 and "num_workers=2" in repr(envs)
         assert [len(rows) for rows in envs.stats().worker_envs] == [2, 3]
     with AsyncVectorEnv(ledgers(5), max_concurrency=1) as envs:
         assert envs.num_workers == 1
