@@ -342,13 +342,10 @@ def junk(max_leaves: int = 6) -> st.SearchStrategy[Any]:
         st.builds(object),
         st.sampled_from([int, np.int8, Ellipsis, NotImplemented, print, slice(1), range(3)]),
     )
-    arrays = hnp.arrays(
-        st.one_of(
-            hnp.scalar_dtypes(),
-            st.just(np.dtype(object)),
-            st.just(np.dtype([("field", "i4")])),
-        ),
-        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
+    shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+    arrays = st.one_of(
+        hnp.arrays(st.one_of(hnp.scalar_dtypes(), st.just(np.dtype([("field", "i4")]))), shapes),
+        hnp.arrays(object, shapes, elements=scalars),
     )
     numpy_scalars = hnp.scalar_dtypes().flatmap(
         lambda dtype: hnp.from_dtype(dtype).filter(lambda x: x is not None)

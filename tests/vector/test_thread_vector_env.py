@@ -26,6 +26,7 @@ from vecspaces.errors import (
 )
 from vecspaces.spaces import Box, Discrete
 from vecspaces.vector import ThreadVectorEnv
+from vecspaces.vector.backends.threads import Inbox
 from vecspaces.vector.exchange.failures import Failure
 
 HANG, RAISE = 1, 2
@@ -252,6 +253,20 @@ def test_fileno_is_readable_while_recv_would_return(gate: Gate) -> None:
         assert not readable(0)
         gate.opens.set()
         assert readable(30) and envs.recv(timeout=0, at_least=0).env_ids.tolist() == [1]
+
+
+def test_fileno_is_not_readable_for_an_answer_that_was_read_before_its_thread_went_on() -> None:
+    class Caller:
+        def release(self) -> None:
+            list(inbox.take())
+            inbox.settle()
+
+    inbox = Inbox()
+    inbox._signal = Caller()  # type: ignore[assignment]
+    descriptor = inbox.fileno()
+    inbox.put(None)
+    assert select.select([descriptor], [], [], 0)[0] == []
+    inbox.close()
 
 
 def test_it_is_neither_copied_nor_pickled_nor_used_in_a_forked_process(gate: Gate) -> None:

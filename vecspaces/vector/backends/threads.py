@@ -75,6 +75,8 @@ class Inbox:
         self._is_urgent = False
         self._bell: Bell | None = None
         self._rings = False
+        # A message may be taken before its thread rings. Signal handlers may ring in `settle`.
+        self._settling = threading.RLock()
 
     def put(self, message: _Message | None) -> None:
         """Add a message, and wake the thread that waits; None only wakes it."""
@@ -85,7 +87,9 @@ class Inbox:
                 self._signal.release()
         bell = self._bell  # which another thread may take away
         if bell is not None:
-            bell.ring()
+            with self._settling:
+                if self.messages:
+                    bell.ring()
 
     def wait(self, timeout: float | None) -> bool:
         """Wait for messages; return whether there are some."""
@@ -127,9 +131,10 @@ class Inbox:
         """Make the descriptor readable, or no longer."""
         bell = self._bell
         if bell is not None:
-            bell.silence()
-            if self.messages or self._rings:
-                bell.ring()
+            with self._settling:
+                bell.silence()
+                if self.messages or self._rings:
+                    bell.ring()
 
     def close(self) -> None:
         """Wake the thread that waits, and free the descriptor."""
