@@ -120,15 +120,15 @@ def draw(runs: list[dict[str, Any]]) -> None:
     """Draw the curves of all runs."""
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6, 3), dpi=150)
+    figure, axes = pyplot.subplots(figsize=(4.8, 3), dpi=180)
     for run in runs:
         label = run["vector_env"] if run["seed"] == 1 else None
-        axes.plot(*curve(run), color=COLOURS[run["vector_env"]], label=label)
+        axes.plot(*curve(run), linewidth=1, color=COLOURS[run["vector_env"]], label=label)
     axes.axhline(GOAL, color="black", linestyle=":", linewidth=1)
-    axes.set_title(TASK, fontsize=11, loc="left")
+    axes.set_title(TASK, fontsize=9, loc="left")
     axes.set(ylabel="mean return of 20 episodes", xlabel="minutes", xlim=(0, None))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=10)
+    axes.legend(frameon=False, fontsize=9, labelspacing=0.2, borderaxespad=0, loc="lower right")
     figure.tight_layout()
     figure.savefig(PICTURE)
 

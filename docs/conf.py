@@ -16,6 +16,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 from typer.main import get_command
 
@@ -23,7 +24,6 @@ from vecspaces import __version__
 from vecspaces.cli.app import app as command_line
 
 if TYPE_CHECKING:
-    from docutils import nodes
     from sphinx.application import Sphinx
 
 _PACKAGE = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
@@ -195,7 +195,10 @@ class CommandReference(SphinxDirective):
                 value = "" if one in arguments or one.default is False else one.metavar or "VALUE"
                 default = "" if one.default in (None, False) else f"`{one.default}`"
                 default = one.show_default if isinstance(one.show_default, str) else default
-                lines.append(f"| `{f'{written} {value}'.strip()}` | {one.help} | {default} |")
+                meaning, default = (
+                    re.sub(r"(--\w\S*\w)", r"`\1`", text) for text in (one.help, default)
+                )
+                lines.append(f"| `{f'{written} {value}'.strip()}` | {meaning} | {default} |")
             lines.append("")
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
@@ -212,13 +215,32 @@ class ExamplePrograms(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
-def _show_programs(app: Sphinx, page: str, source: list[str]) -> None:
-    """Lead links to programs, files on GitHub, to their sections of the page of examples."""
-    source[0] = re.sub(
+def _adapt(app: Sphinx, page: str, source: list[str]) -> None:
+    """Lead links to programs, files on GitHub, to their sections of the page of examples.
+
+    The blank line that ends the output of a doctest is left out.
+    """
+    text = re.sub(
         r"\]\((?:\.\./)+examples/(\w+)\.py\)",
         lambda link: f"](#{link[1].replace('_', '-')}-py)",
         source[0],
     )
+    source[0] = text.replace("\n\n```\n", "\n```\n")
+
+
+def _label_cells(app: Sphinx, document: nodes.document) -> None:
+    """Give the cells of tables of text their headings, which phones show instead of columns."""
+    for table in document.findall(nodes.table):
+        rows = [[*row.findall(nodes.entry)] for row in table.findall(nodes.row)]
+        heads = rows.pop(0) if [*table.findall(nodes.thead)] else []
+        if any("text-right" in entry["classes"] for row in rows for entry in row):
+            continue  # numbers stay in columns
+        table["classes"].append("cards")
+        for row in rows:
+            for head, entry in zip(heads[1:], row[1:], strict=True):
+                if entry.astext():
+                    label = nodes.inline("", f"{head.astext()}: ", classes=["label"])
+                    entry[0].insert(0, label)
 
 
 def setup(app: Sphinx) -> None:
@@ -227,5 +249,6 @@ def setup(app: Sphinx) -> None:
     _import_types()
     app.add_directive("commands", CommandReference)
     app.add_directive("examples", ExamplePrograms)
-    app.connect("source-read", _show_programs)
+    app.connect("source-read", _adapt)
+    app.connect("doctree-read", _label_cells)
     app.connect("missing-reference", _resolve, priority=900)  # after intersphinx

@@ -58,7 +58,7 @@ def plot(
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(4.8, 3.2), layout="constrained")
     for means, label, color in (
         (seeded, f"vecspaces.evaluate, {episodes} episodes", "tab:blue"),
         (first, f"the first {episodes} episodes that finish", "tab:red"),
@@ -78,7 +78,7 @@ def plot(
     axes.set_ylabel("mean return")
     axes.set_title(f"{ENV}, the same random policy")
     axes.legend()
-    figure.savefig(file, dpi=120)
+    figure.savefig(file, dpi=180)
 
 
 def main() -> None:
