@@ -237,8 +237,8 @@ def _label_cells(app: Sphinx, document: nodes.document) -> None:
             continue  # numbers stay in columns
         table["classes"].append("cards")
         for row in rows:
-            for head, entry in zip(heads[1:], row[1:], strict=True):
-                if entry.astext():
+            for head, entry in zip(heads, row, strict=False):
+                if head.astext() and entry.astext():
                     label = nodes.inline("", f"{head.astext()}: ", classes=["label"])
                     entry[0].insert(0, label)
 
