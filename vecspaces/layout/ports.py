@@ -64,6 +64,10 @@ class Port(ABC):
     def item(self, row: int) -> Any:
         """Return the value of one row, in memory of its own."""
 
+    def items(self, rows: Sequence[int]) -> Sequence[Any]:
+        """Return the values of some rows, in memory of their own."""
+        return list(map(self.item, rows))
+
     @abstractmethod
     def reader(self, low: int, high: int) -> Callable[[], Sequence[Any]]:
         """Return the function that returns the values of some rows, in memory of their own."""
@@ -167,6 +171,10 @@ class ArrayPort(Port):
         """Return a copy of the row; a scalar if the shape is ()."""
         value = self.rows[row]
         return value if self._is_scalar else value.copy()
+
+    def items(self, rows: Sequence[int]) -> Sequence[Any]:
+        """Return views of the rows of one copy; scalars if the shape is ()."""
+        return list(self.rows[[*rows]])
 
     def reader(self, low: int, high: int) -> Callable[[], Sequence[Any]]:
         """Return views of the rows of one copy; scalars if the shape is ()."""

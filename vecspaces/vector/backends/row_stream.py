@@ -36,16 +36,16 @@ class RowStream:
         begun = group.begin(payload.rows, payload.starts, payload.broken)
         if begun.failures:
             yield begun._replace(rows=[])
-        parts, place = group.whole(begun.rows), 0
-        while place < len(parts):
+        rows = begun.rows
+        while rows:
             longest = min(payload.share, _LONGEST_PART_SECONDS / self._pace)
             most = max(1, longest, _PART_SECONDS / self._pace)
-            left = len(parts) - place
+            left = len(rows)
             count = math.ceil(left / max(1, round(left / most)))  # so that no small rest is left
-            together = parts[place : place + count]
+            together = group.rows if group.is_vector else rows[:count]
+            rows = rows[len(together) :]
             began = time.perf_counter()
-            written = group.step(slot, [row for rows in together for row in rows])
+            written = group.step(slot, together)
             took = time.perf_counter() - began
             self._pace = max(took / len(together), self._pace / 2, _LEAST_PACE)
-            place += count
             yield written

@@ -255,12 +255,13 @@ class Engine:
 
         The step of a row in `starts` begins an episode, in an environment that is built again if it
         failed. Workers report their share of the `wanted` rows together; None: the number of the
-        last `recv`.
+        last `recv`. If the caller has no core of its own, a worker loses nothing while it waits
+        for the caller, and all `wanted` rows of one worker take half of the messages of two.
         """
         if not rows:
             return  # otherwise there would be nothing to receive
         table, wanted = self.rows, self._wanted if wanted is None else wanted
-        share = max(1, wanted // len(self._links.slices))
+        share = max(1, wanted // len(self._links.slices)) if self._links.has_spare_core else wanted
         payloads: dict[int, StepRows] = {}
         if starts:
             self._start_dead(self.supervisor.of_rows(starts))

@@ -28,7 +28,6 @@ from vecspaces.vector.group.building import (
     close_all,
 )
 from vecspaces.vector.group.form import failed, is_from_env
-from vecspaces.vector.group.info_writer import InfoWriter
 
 _STEP, _STEP_ROWS = Op.STEP, Op.STEP_ROWS
 #: Rows that failed, with their failures.
@@ -46,9 +45,9 @@ class Group(ABC):
     """
 
     #: The attributes that `view` makes, and that a copy of the group makes again.
-    _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_progress", "_timings", "_nothing", "_info_writers")
+    _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_progress", "_timings", "_nothing")
     #: Whether all rows step together, because they are one vector env.
-    _is_vector: ClassVar[bool]
+    is_vector: ClassVar[bool]
 
     def __init__(
         self,
@@ -94,8 +93,6 @@ class Group(ABC):
         # A memoryview stores an int in half the time of an array.
         self._progress = buffers.progress.data[worker : worker + 1]
         self._nothing = Written(rows, [])
-        # The writers of declared infos in each slot.
-        self._info_writers = [InfoWriter(infos, rows.start, rows.stop) for infos in buffers.infos]
         self._timings: Timings | None = None
         if buffers.counters is not None:
             environments, workers = buffers.counters
@@ -103,7 +100,7 @@ class Group(ABC):
                 environments,
                 workers[worker],
                 rows,
-                together=self._is_vector,
+                together=self.is_vector,
                 is_first=self.is_first,
             )
 
@@ -266,7 +263,7 @@ class Group(ABC):
 
     def whole(self, rows: Sequence[int]) -> list[Sequence[int]]:
         """Divide some of the rows into those that step together."""
-        return ([self.rows] if rows else []) if self._is_vector else [[row] for row in rows]
+        return ([self.rows] if rows else []) if self.is_vector else [[row] for row in rows]
 
     @abstractmethod
     def begin_anew(self, starts: Starts) -> None:

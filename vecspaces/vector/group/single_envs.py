@@ -31,12 +31,14 @@ from vecspaces.vector.group.form import (
     wrong_form,
 )
 from vecspaces.vector.group.group import Failures, Group, Note, reset_arguments
-from vecspaces.vector.group.slot_writer import SlotWriter
+from vecspaces.vector.group.slot_writer import MOST_SINGLE_WRITES, SlotWriter
 from vecspaces.vector.group.states import prepare_load, save_env
 from vecspaces.vector.group.validation import Validated
 
 # Access to members of enumerations is slow.
 _NEXT_STEP, _SAME_STEP = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
+# A writer takes 30 us to make, and is seldom used again if others are stepped together each time.
+_MOST_RUNS = 64
 #: The result of a step of an environment, or of a stepper in its place.
 EnvStep = tuple[Any, Any, Any, Any, Any]
 
@@ -44,17 +46,17 @@ EnvStep = tuple[Any, Any, Any, Any, Any]
 class SingleEnvs(Group):
     """A run of single environments, and their rows."""
 
-    _is_vector = False
-    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_take_actions")
+    is_vector = False
+    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_runs")
 
     def view(self) -> None:
         """Make views of the group's rows, also for a copy of the group."""
         super().view()
         buffers, rows = self._buffers, self.rows
         # Bound once for each slot, so that a step needs no further look-up.
-        infos: list[Any] = self._info_writers or [None] * buffers.plan.slots
-        self._slots = [SlotWriter(buffers, slot, rows, writer) for slot, writer in enumerate(infos)]
-        self._take_actions = buffers.actions.reader(rows.start, rows.stop)
+        self._slots = [SlotWriter(buffers, slot, rows) for slot in range(buffers.plan.slots)]
+        # The writers of consecutive rows that were stepped without the others, by slot and rows.
+        self._runs: dict[tuple[int, tuple[int, ...]], SlotWriter] = {}
 
     def begin_anew(self, starts: Starts) -> None:
         """Drop the state of all episodes; the next step of `starts` reports a lost one."""
@@ -177,14 +179,16 @@ class SingleEnvs(Group):
         self, slot: int, rows: Sequence[int] | None, note: Note | None, failures: Failures
     ) -> Part:
         """Step all environments, or those of some rows."""
-        progress = self._progress
+        progress, steppers, low = self._progress, self._steppers, self.rows.start
         pairs: Iterator[Any]
-        if rows is None:
-            pairs = zip(self.rows, self._steppers, self._take_actions())  # noqa: B905
+        run = self._slots[slot] if rows is None else self._run(slot, rows)
+        if run is not None:
+            steppers = steppers[run.rows.start - low : run.rows.stop - low]
+            pairs = zip(run.rows, steppers, run.take_actions())  # noqa: B905
         else:
-            steppers, low = self._steppers, self.rows.start
-            actions = map(self._buffers.actions.item, rows)
-            pairs = zip(rows, [steppers[row - low] for row in rows], list(actions))  # noqa: B905
+            assert rows is not None
+            actions = self._buffers.actions.items(rows)
+            pairs = zip(rows, [steppers[row - low] for row in rows], actions)  # noqa: B905
         if note is not None:
             pairs = _noting(pairs, note)
         observations: list[Any] = []
@@ -219,7 +223,9 @@ class SingleEnvs(Group):
                     if info:
                         infos[row] = info
                 row = -1  # an error of a writer names its row
-                return self._slots[slot].write(rows, observations, rewards, ended, infos)
+                if run is None:
+                    return self._slots[slot].write(rows, observations, rewards, ended, infos)
+                return run.write(None, observations, rewards, ended, infos)
             except BaseException as error:
                 if not is_from_env(error, rows is not None):
                     raise
@@ -227,6 +233,7 @@ class SingleEnvs(Group):
                 failure = failed(error, concerned, "step")
                 if rows is None:
                     raise failure from None
+                run = None  # the others are not consecutive
                 failed_rows = set(failure.env_ids).intersection(rows) or set(rows)
                 failures.append((sorted(failed_rows), failure))
                 if row < 0:
@@ -238,6 +245,17 @@ class SingleEnvs(Group):
                     {other: infos[other] for other in infos if other not in failed_rows}
                 )
                 ended[:] = [other for other in ended if other[0] not in failed_rows]
+
+    def _run(self, slot: int, rows: Sequence[int]) -> SlotWriter | None:
+        """Return the writer of some rows if they are consecutive, and not too few."""
+        key = slot, tuple(rows)
+        run = self._runs.get(key)
+        if run is None and len(rows) > MOST_SINGLE_WRITES and len(self._runs) < _MOST_RUNS:
+            part = range(rows[0], rows[0] + len(rows))
+            if key[1] == tuple(part):
+                run = SlotWriter(self._buffers, slot, part, self._slots[slot])
+                self._runs[key] = run
+        return run
 
     # ------------------------------------------------------------------ lost episodes
 

@@ -11,16 +11,27 @@ from vecspaces.vector.exchange.infos import InfosByRow
 from vecspaces.vector.group.form import as_reward, reward_writer
 from vecspaces.vector.group.info_writer import InfoWriter
 
-# Up to this number of rows, writing one row after the other is faster.
-_MOST_SINGLE_WRITES = 2
+#: Up to this number of rows, writing one row after the other is faster.
+MOST_SINGLE_WRITES = 2
 
 
 class SlotWriter:
-    """Writes the results of a step into one slot; bound once."""
+    """Writes the results of a step into consecutive rows of one slot; bound once.
 
-    def __init__(self, buffers: Buffers, slot: int, rows: range, infos: InfoWriter | None) -> None:
+    `whole` is the writer of all rows of the group, unless this is it.
+
+    Attributes:
+        rows: The rows.
+        take_actions: Returns their actions.
+    """
+
+    def __init__(
+        self, buffers: Buffers, slot: int, rows: range, whole: SlotWriter | None = None
+    ) -> None:
         low, views = rows.start, buffers.slice(slot, rows.start, rows.stop)
-        self._infos = infos
+        self._whole, self._infos = whole or self, None
+        if buffers.infos:
+            self._infos = InfoWriter(buffers.infos[slot], low, rows.stop)
         self._write_observations = views.write
         self.write_observation = buffers.observations[slot].write
         self._write_rewards = reward_writer(views.rewards, low)
@@ -28,9 +39,11 @@ class SlotWriter:
         self._rewards: Any = views.rewards.data
         self._terminations, self._truncations = views.terminations.data, views.truncations.data
         self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
-        self._low, self._nothing = low, bytes(len(rows))
-        self._rows = rows if len(rows) <= _MOST_SINGLE_WRITES else None
-        # Whether flags of earlier steps must be cleared; few steps end an episode.
+        self.take_actions = buffers.actions.reader(low, rows.stop)
+        self.rows, self._low, self._nothing = rows, low, bytes(len(rows))
+        self._rows = rows if len(rows) <= MOST_SINGLE_WRITES else None
+        # Whether flags of earlier steps must be cleared; few steps end an episode. Of some rows,
+        # any writer may have written them.
         self._marked = True
 
     def write(
@@ -41,7 +54,7 @@ class SlotWriter:
         ended: list[tuple[int, bool, bool]],
         infos: InfosByRow,
     ) -> InfosByRow:
-        """Write the results of all environments (None), or of `rows`.
+        """Write the results of all of its rows (None), or of `rows`.
 
         `ended` has the row and the flags of each episode that ended. Undeclared infos are returned.
         """
@@ -56,7 +69,7 @@ class SlotWriter:
             if self._marked:
                 for flags in self._flags:
                     flags[:] = self._nothing
-                self._marked = False
+                self._marked = self._whole is not self
         else:
             for row, observation, reward in zip(rows, observations, rewards, strict=True):
                 self.write_observation(row, observation)
@@ -66,7 +79,7 @@ class SlotWriter:
                 )
                 terminations[number] = truncations[number] = False
         if ended:
-            self._marked = True
+            self._whole._marked = True
             for row, terminated, truncated in ended:
                 terminations[row - low], truncations[row - low] = terminated, truncated
         return infos

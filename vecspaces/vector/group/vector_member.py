@@ -24,12 +24,20 @@ from vecspaces.vector.group.attributes import Call, get_attribute
 from vecspaces.vector.group.building import Built, holds_envs, reaches_members
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
 from vecspaces.vector.group.group import Failures, Group, Note, reset_arguments
+from vecspaces.vector.group.info_writer import InfoWriter
 
 
 class VectorMember(Group):
     """A vector env of vecspaces or Gymnasium, and its rows; it performs its own autoresets."""
 
-    _is_vector = True
+    is_vector = True
+    _OF_VIEWS = (*Group._OF_VIEWS, "_info_writers")
+
+    def view(self) -> None:
+        """Make views of the group's rows, also for a copy of the group."""
+        super().view()
+        low, high = self.rows.start, self.rows.stop
+        self._info_writers = [InfoWriter(infos, low, high) for infos in self._buffers.infos]
 
     @property
     def _env(self) -> Any:

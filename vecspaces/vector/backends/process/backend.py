@@ -190,6 +190,7 @@ class ProcessBackend(RemoteBackend):
         self._working: dict[int, tuple[Op, ...]] = {}
         cores = count_usable_cores()
         self._most_working = cores - 1 if num_workers <= cores else 0
+        self.has_spare_core = num_workers < cores
         self._arena: Arena | None = None
 
     def fileno(self) -> int:
