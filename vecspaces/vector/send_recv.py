@@ -16,7 +16,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.calls import check_called
 from vecspaces.vector.engine.arguments import check_env_ids, check_whole
 from vecspaces.vector.engine.engine import Engine
-from vecspaces.vector.engine.rows import FRESH, VOID
+from vecspaces.vector.engine.rows import FRESH, READY, VOID
 from vecspaces.vector.engine.seeds import spread_seeds
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
@@ -312,14 +312,14 @@ class SendRecv:
         """Gather what ready rows wrote."""
         buffers, table = self._buffers, self._engine.rows
         slot = self._engine.ring.current
-        # By the identity of an answer, its infos and the places of rows: others have newer infos.
-        answers: dict[int, tuple[Sequence[Part], dict[int, int]]] = {}
-        has_infos = any(map(table.ready.__getitem__, rows))
-        for place, row in enumerate(rows) if has_infos else ():
-            answer = table.ready[row]
-            if answer:
-                answers.setdefault(id(answer), (answer, {}))[1][row] = place
-        parts = [at_places(part, places) for answer, places in answers.values() for part in answer]
+        parts: list[Part] = []
+        answers = list(map(table.ready.__getitem__, rows))
+        distinct = {id(answer): answer for answer in answers}
+        for answer in distinct.values() if any(answers) else ():
+            places = dict(zip(rows, range(len(rows)), strict=True))
+            if len(distinct) > 1:  # the infos of other rows in this answer may be old
+                places = {row: places[row] for row in rows if table.ready[row] is answer}
+            parts.extend([at_places(part, places) for part in answer])
         infos: dict[str, Any] = merge(parts, len(rows)) if parts else {}
         numbers = np.array(rows, dtype=np.int64)
         written = buffers.whole[slot]
@@ -327,16 +327,19 @@ class SendRecv:
         terminations = written.terminations[numbers]
         truncations = written.truncations[numbers]
         flags = table.flags[numbers]
-        fresh = flags & FRESH != 0
-        if 1 in fresh.tobytes():  # in a tenth of the time of `fresh.any()`
+        # Bytes are compared in a tenth of the time of arrays; usually no row has another flag.
+        is_plain = flags.tobytes() == bytes([READY]) * len(rows)
+        if not is_plain:
             # A reset does not write rewards and flags, so that those of the last step stay for a
             # rollout.
+            fresh = flags & FRESH != 0
             rewards[fresh] = 0.0
             terminations[fresh] = truncations[fresh] = False
         if buffers.infos:
             buffers.infos[slot].gather(infos, numbers)
         ended = terminations | truncations
-        table.note_ends(numbers, ended)
+        if not is_plain or 1 in ended.tobytes():
+            table.note_ends(numbers, ended)
         if self._mode is _SAME_STEP and ended.any():
             buffers.add_finals(infos, numbers, ended)
         observations = buffers.observations[slot].read(copy=True, index=numbers)

@@ -152,12 +152,13 @@ def at_places(part: Part, places: Mapping[int, int]) -> Part:
     for key, column in part.items():
         if column.rows is not rows:  # a message has the same rows for most keys
             rows = column.rows
-            chosen = [position for position, row in enumerate(rows) if row in places]
-            numbers = [places[rows[position]] for position in chosen]
+            numbers = [places[row] for row in rows if row in places]
+            if len(numbers) < len(rows):
+                chosen = [position for position, row in enumerate(rows) if row in places]
         values: Any = column.values
         if isinstance(values, dict):
             values = at_places(values, places)
-        elif len(chosen) < len(rows):
+        elif len(numbers) < len(rows):
             is_array = isinstance(values, np.ndarray)
             values = values[chosen] if is_array else [values[position] for position in chosen]
         if numbers:

@@ -179,15 +179,16 @@ class SingleEnvs(Group):
         self, slot: int, rows: Sequence[int] | None, note: Note | None, failures: Failures
     ) -> Part:
         """Step all environments, or those of some rows."""
-        progress, steppers, low = self._progress, self._steppers, self.rows.start
+        progress, writer, written = self._progress, self._slots[slot], rows
         pairs: Iterator[Any]
-        run = self._slots[slot] if rows is None else self._run(slot, rows)
-        if run is not None:
-            steppers = steppers[run.rows.start - low : run.rows.stop - low]
-            pairs = zip(run.rows, steppers, run.take_actions())  # noqa: B905
+        if rows is None:
+            pairs = zip(self.rows, self._steppers, writer.take_actions())  # noqa: B905
         else:
-            assert rows is not None
-            actions = self._buffers.actions.items(rows)
+            run, low, steppers = self._run(slot, rows), self.rows.start, self._steppers
+            if run is None:
+                actions = self._buffers.actions.items(rows)
+            else:
+                writer, written, actions = run, None, run.take_actions()
             pairs = zip(rows, [steppers[row - low] for row in rows], actions)  # noqa: B905
         if note is not None:
             pairs = _noting(pairs, note)
@@ -223,9 +224,7 @@ class SingleEnvs(Group):
                     if info:
                         infos[row] = info
                 row = -1  # an error of a writer names its row
-                if run is None:
-                    return self._slots[slot].write(rows, observations, rewards, ended, infos)
-                return run.write(None, observations, rewards, ended, infos)
+                return writer.write(written, observations, rewards, ended, infos)
             except BaseException as error:
                 if not is_from_env(error, rows is not None):
                     raise
@@ -233,7 +232,6 @@ class SingleEnvs(Group):
                 failure = failed(error, concerned, "step")
                 if rows is None:
                     raise failure from None
-                run = None  # the others are not consecutive
                 failed_rows = set(failure.env_ids).intersection(rows) or set(rows)
                 failures.append((sorted(failed_rows), failure))
                 if row < 0:
@@ -241,6 +239,7 @@ class SingleEnvs(Group):
                     observations = [observations[place] for place in kept]
                     rewards = [rewards[place] for place in kept]
                 rows = [other for other in rows if other not in failed_rows]
+                writer, written = self._slots[slot], rows
                 infos = InfosByRow(
                     {other: infos[other] for other in infos if other not in failed_rows}
                 )

@@ -21,8 +21,7 @@ class SlotWriter:
     `whole` is the writer of all rows of the group, unless this is it.
 
     Attributes:
-        rows: The rows.
-        take_actions: Returns their actions.
+        take_actions: Returns the actions of these rows.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class SlotWriter:
         self._terminations, self._truncations = views.terminations.data, views.truncations.data
         self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
         self.take_actions = buffers.actions.reader(low, rows.stop)
-        self.rows, self._low, self._nothing = rows, low, bytes(len(rows))
+        self._low, self._nothing = low, bytes(len(rows))
         self._rows = rows if len(rows) <= MOST_SINGLE_WRITES else None
         # Whether flags of earlier steps must be cleared; few steps end an episode. Of some rows,
         # any writer may have written them.
