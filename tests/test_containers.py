@@ -1,4 +1,4 @@
-"""What containers take away: `/dev/shm`, a writable root, a home, descriptors, processes."""
+"""What containers take away: `/dev/shm`, a writable root, a home, cores, descriptors, processes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tests.envs import ledgers
 from vecspaces.vector import AsyncVectorEnv
 
 if __name__ == "__main__":
-    workers, context = int(sys.argv[1]), sys.argv[2]
+    workers, context = int(sys.argv[1]) or None, sys.argv[2]
     try:
         with AsyncVectorEnv(ledgers(16), num_workers=workers, context=context) as envs:
             envs.reset(seed=0)
             envs.step(envs.action_space.sample())
             envs.restart([0])
             envs.reset(seed=0)
-            print("stepped")
+            print("stepped by", envs.num_workers)
     except OSError as error:
         print(error)
 """
 
-# Its own folder for files, no other place to write to, and few devices.
+# Its own folder for files, no other place to write to, few devices, and half a core.
 CONTAINER = """\
 set -e
 mount -t tmpfs none /var/tmp
@@ -44,6 +44,8 @@ for name in null zero random urandom; do
     mount --bind /dev/$name /var/tmp/dev/$name
 done
 cat >/var/tmp/program.py
+mount -t tmpfs none /sys/fs/cgroup
+echo 50000 100000 >/sys/fs/cgroup/cpu.max
 mount --rbind /var/tmp/dev /dev
 mount -o remount,ro,bind /
 [ ! -e /dev/shm ]
@@ -68,18 +70,18 @@ def program(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_workers_need_no_shm_no_writable_root_and_no_home(method: str) -> None:
+def test_workers_need_no_shm_no_writable_root_no_home_and_no_whole_core(method: str) -> None:
     if not can_mount():
         pytest.skip("namespaces are forbidden here")
     run = subprocess.run(
-        [*UNSHARE, "bash", "-c", CONTAINER, "container", sys.executable, PLACE, "2", method],
+        [*UNSHARE, "bash", "-c", CONTAINER, "container", sys.executable, PLACE, "0", method],
         input=PROGRAM,
         env={"PATH": environ()["PATH"], "PYTHONPATH": str(ROOT), "TMPDIR": "/var/tmp"},
         capture_output=True,
         text=True,
         timeout=100,
     )
-    assert (run.stdout, run.stderr) == ("stepped\n", "")
+    assert (run.stdout, run.stderr) == ("stepped by 1\n", "")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -87,7 +89,7 @@ def test_64_descriptors_suffice_for_few_workers_and_an_error_says_what_to_raise(
     method: str, program: Path
 ) -> None:
     limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
-    assert run_python(program, 4, method, preexec_fn=limit).stdout == "stepped\n"
+    assert run_python(program, 4, method, preexec_fn=limit).stdout == "stepped by 4\n"
     assert run_python(program, 16, method, preexec_fn=limit).stdout == (
         "[Errno 24] Too many open files: 16 workers need more open files than `ulimit -n` allows "
         "this process, up to 12 for each worker: raise this limit, or pass a smaller num_workers\n"

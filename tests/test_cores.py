@@ -1,4 +1,4 @@
-"""How many cores are usable: the affinity, and every CPU quota on the way up, of both versions."""
+"""How many cores are usable: the affinity, and every CPU quota on the way up."""
 
 from __future__ import annotations
 
