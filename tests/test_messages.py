@@ -217,7 +217,6 @@ NAMES = {
     **{name: getattr(kept, name) for name in ("Echo", "Failing", "Ledger", "Sampler")},
     **{name: getattr(kept, name) for name in ("Drift", "Tag", "Unlike")},
     **{name: getattr(kept, name) for name in ("observing", "rewarding", "talking")},
-    "Angle": type("Angle", (gymnasium.spaces.Box,), {"__module__": "tests"}),
     "STUCK": Stuck(),
     "is_space_dtype_shape_equiv": flattening.is_space_dtype_shape_equiv,
     "make_vec": vecspaces.make_vec,

@@ -24,7 +24,7 @@ HIDDEN = {
     multiprocessing.reduction: ["DupFd"],
     os: "fork register_at_fork memfd_create MFD_CLOEXEC pidfd_open sched_getaffinity sched_yield "
         "mkfifo pipe2 pread pwrite set_blocking setpgid getpgid getsid getuid O_CLOEXEC O_NONBLOCK "
-        "O_NOFOLLOW WNOHANG sysconf".split(),
+        "WNOHANG sysconf".split(),
     select: [name for name in dir(select) if "poll" in name.lower()],
     signal: "pthread_sigmask pidfd_send_signal siginterrupt setitimer SIGKILL SIGALRM SIGBUS "
         "SIGCHLD SIGHUP SIGQUIT SIGTTIN SIGTTOU SIG_BLOCK SIG_UNBLOCK SIG_SETMASK".split(),

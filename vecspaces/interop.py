@@ -60,7 +60,7 @@ def native_space(space: Any) -> Space[Any]:
         return space
     adapter = _find_adapter(space)
     if adapter is not None:
-        converted: Space[Any] = adapter.from_environment(space)
+        converted: Space[Any] = adapter.from_gymnasium(space)
         return converted
     kind = type(space)
     raise CustomSpaceError(

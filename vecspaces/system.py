@@ -53,7 +53,6 @@ if _SYSTEM := os.environ.get("VECSPACES_SYSTEM"):
 
 # Flags of `os.open` that some systems do not have.
 O_BINARY: int = getattr(os, "O_BINARY", 0)
-O_NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 
 #: Events of `make_poll`.
 POLLIN: int = getattr(select, "POLLIN", 1)

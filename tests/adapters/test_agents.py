@@ -22,7 +22,6 @@ from vecspaces.adapters.pettingzoo import as_env, as_vector_env
 from vecspaces.env import Env
 from vecspaces.errors import (
     AlreadyPendingCallError,
-    InvalidActionError,
     InvalidObservationError,
     InvalidRewardError,
     ResetNeededError,
@@ -427,22 +426,6 @@ def test_a_restart_of_dicts_while_some_are_dead(
         else:
             shown, *_, infos = envs.step(nothing)
         assert infos["agents"]["alive"]["blue_0"][0] and shown["blue_0"][0, 1] == 0
-
-
-def test_agents_that_a_reset_brings_back_are_validated_without_an_info_space() -> None:
-    with make_vec(Tag, agents="rows", backend="sync", validate=True,
-                  info_space=spaces.Dict()) as envs:  # fmt: skip
-        envs.reset()
-        for _ in range(3):
-            *_, infos = envs.step(np.array([0, 1, 1]))
-        assert infos["alive"].tolist() == [False, True, True]
-        invalid = np.array([9, 1, 1])
-        envs.step(invalid)
-        envs.reset()
-        with pytest.raises(
-            InvalidActionError, match=r"index \(0,\), found 9 for environments 0 to 2"
-        ):
-            envs.step(invalid)
 
 
 class Waits(Crowd):

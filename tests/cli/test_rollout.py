@@ -57,15 +57,6 @@ def test_json_can_be_printed_and_has_nulls_without_an_episode() -> None:
     assert document["mean_return"] is None and document["seed"] is None
 
 
-def test_one_seed_is_one_result_with_and_without_workers() -> None:
-    options = "--num-envs 5 --steps 2000 --seed 3 --num-workers 2"
-    in_workers = as_json(f"rollout CartPole-v1 {options}")
-    in_process = as_json(f"rollout CartPole-v1 {options} --backend sync")
-    assert (in_workers["num_workers"], in_process["num_workers"]) == (2, 0)
-    for key in ("steps", "episodes", "mean_return", "min_return", "max_return", "mean_length"):
-        assert in_workers[key] == in_process[key]
-
-
 def test_a_factory_of_vector_envs_counts_their_environments() -> None:
     result = as_json(
         "rollout tests.cli.envs:two_cart_poles --num-envs 3 --steps 3000 --backend sync"

@@ -111,13 +111,9 @@ SPOILT: list[tuple[int, dict[str, Any]]] = [
     (3, {"episode": True}),
     (2, {"total": "1.5"}),
     (2, {"length": None}),
-    (2, {"length": 2**63}),
-    (2, {"retries": -1}),
-    (2, {"infos": {"n": "1"}}),
     (2, {"infos": []}),
     (1, {"seeds": [1, 2]}),
     (1, {"seeds": {"0": 1}}),
-    (1, {"seeds": [1.5] * 6}),
     (1, {"arguments": []}),
 ]
 
@@ -151,17 +147,9 @@ def test_another_file_is_refused_and_left_alone(path: Path) -> None:
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    path, elsewhere = tmp_path / "journal", tmp_path / "elsewhere"
-    with pytest.raises(ValueError, match="journal: expected a file or a new name"):
-        journalled(Path(os.devnull))
-    with pytest.raises(ValueError, match=r"journal: expected a file or a new name.* a folder"):
-        journalled(tmp_path)
-    path.symlink_to(elsewhere)
-    with pytest.raises(ValueError, match=r"a symbolic link to .*elsewhere, which does not exist"):
-        journalled(path)
-    assert not elsewhere.exists()
-    first = journalled(elsewhere)
-    assert_same(journalled(path), first)  # a link to a journal is one
+    for path, words in ((Path(os.devnull), "which is no file"), (tmp_path, "a folder")):
+        with pytest.raises(ValueError, match=f"journal: expected a file or a new name.* {words}"):
+            journalled(path)
 
 
 class Unbounded(Errand):

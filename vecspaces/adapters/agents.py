@@ -23,7 +23,7 @@ from vecspaces.adapters.parallel_env import (
     group_agents,
 )
 from vecspaces.checks import show_value
-from vecspaces.errors import AlreadyPendingCallError, InvalidActionError
+from vecspaces.errors import InvalidActionError
 from vecspaces.layout import Mismatch
 from vecspaces.layout.describe import described
 from vecspaces.layout.ports import fit_batch_of
@@ -37,12 +37,12 @@ from vecspaces.vector.engine.arguments import (
     check_whole,
     masked_rows,
 )
-from vecspaces.vector.engine.batch_spaces import check_pair
 from vecspaces.vector.exchange.failures import renumbered
-from vecspaces.vector.exchange.infos import InfosByRow, infos_as_list, merge, merge_infos
+from vecspaces.vector.exchange.infos import InfosByRow, merge
 from vecspaces.vector.exchange.snapshots import snapshot
+from vecspaces.vector.group.attributes import get_attribute
 from vecspaces.vector.options import AgentLayout
-from vecspaces.vector.utils import batch_differing_spaces, batch_space, iterate
+from vecspaces.vector.utils import batch_space, iterate
 from vecspaces.vector.vector_env import StepResult
 from vecspaces.vector.vector_wrapper import ALL, Mask
 
@@ -52,23 +52,11 @@ Batch = dict[str, Any]
 Numbers = npt.NDArray[np.intp]
 
 
-def _of_rows(method: str, doc: str) -> Callable[..., tuple[Any, ...]]:
-    """Make a method that calls the environments of rows, and returns one result per row."""
-
-    def forward(self: AgentRows, *args: Any, env_ids: Any = None, **kwargs: Any) -> tuple[Any, ...]:
-        called = rows, envs = self._divide(env_ids)
-        values = self._begin("_called", called, method, *args, env_ids=envs, **kwargs)
-        return self._repeat(values, rows, envs)
-
-    forward.__doc__, forward.__name__ = doc, method
-    return forward
-
-
 class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
     """A vector env with one row per possible agent, around `AgentStack` environments.
 
     The environments that its methods take and return are rows. Those of one environment are named
-    together, except in calls.
+    together, except in calls; with actions, also in their order.
 
     Attributes:
         agent_layout: `"rows"`.
@@ -81,43 +69,23 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
     info_space: Dict[Any] | None = None
 
     def __init__(
-        self,
-        env: VectorEnv[Any, Any, Any],
-        *,
-        copy: bool = True,
-        batch_size: int | None = None,
-        observation_mode: Any = "same",
-        validate: bool = False,
-        buffers: int = 1,
+        self, env: VectorEnv[Any, Any, Any], *, copy: bool = True, buffers: int = 1
     ) -> None:
         super().__init__(env)
         described_envs = zip(*self._wrapped.call(attrgetter("description")), strict=True)
-        names, observations, actions, infos, fillers, dtypes = described_envs
+        names, observations, actions, infos, dtypes = described_envs
         self._dtype = dtypes[0]
         self.agent_names: list[str] = list(chain.from_iterable(names))
         width = self._width = len(names[0])
-        count = self.num_envs = env.num_envs * width
+        count = self.num_envs = self.batch_size = env.num_envs * width
         self.rows_per_env = (width,) * env.num_envs
         self.info_space = infos[0] or None
         self._keys = [key for key in infos[0] if key not in OF_ALL]
-        self.copy, self.observation_mode = copy, observation_mode
-        self.batch_size = count if batch_size is None else batch_size
-        if self.batch_size > count:
-            raise ValueError(
-                f"batch_size must lie between 1 and num_envs={count}, found {self.batch_size}"
-            )
+        self.copy = copy
         self.single_observation_space, self.single_action_space = observations[0], actions[0]
         self.observation_space = batch_space(observations[0], count)
-        if observation_mode == "different":
-            by_row = [space for space in observations for _ in range(width)]
-            self.observation_space = batch_differing_spaces(by_row)
-        elif observation_mode != "same":
-            self.observation_space, self.single_observation_space = observation_mode
-            check_pair(self.observation_space, self.single_observation_space, count)
         self.action_space = batch_space(self.single_action_space, count)
         self._same_step = env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
-        # An action for agents that are gone, whose actions are not validated.
-        self._validates, self._filler = validate, fillers[0]
         self._action_node = described(self.single_action_space)
         shape = self.single_action_space.shape or ()
         self._shape, self._folded = (count, *shape), (env.num_envs, width, *shape)
@@ -155,16 +123,6 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         except Exception as error:
             raise renumbered(error, self._width) from error.__cause__
 
-    def _begin(self, name: str, value: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Note what the wait needs; then call a method that an interrupt leaves pending."""
-        before = getattr(self, name)
-        setattr(self, name, value)
-        try:
-            return self._ask(method, *args, **kwargs)
-        except AlreadyPendingCallError:  # the wait is that of another call
-            setattr(self, name, before)
-            raise
-
     def _rows(self, envs: Any) -> Numbers:
         """Return the rows of some environments."""
         return (np.asarray(envs, np.intp)[:, None] * self._width + range(self._width)).ravel()
@@ -187,25 +145,22 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         mask = np.isin(np.arange(self.env.num_envs), envs)
         return {**options, "reset_mask": mask}, envs
 
-    def _before_step(self, actions: Any, rows: Any = None, envs: Any = ALL) -> Any:
+    def _before_step(self, actions: Any, rows: Any = None, envs: Any = ()) -> Any:
         """Check and cast actions; divide them by environments."""
         space, count = self.single_action_space, self.num_envs if rows is None else len(rows)
         is_whole = actions.__class__ is np.ndarray and actions.shape == self._shape
-        if is_whole and rows is None and actions.dtype is space.dtype and not self._validates:
+        if is_whole and rows is None and actions.dtype is space.dtype:
             return actions.reshape(self._folded)  # as in most steps
+        if rows is not None and rows != self._rows(envs).tolist():
+            raise InvalidActionError(
+                f"env_ids: expected the rows of each environment together and in their order, "
+                f"{self._rows(envs).tolist()}; found {rows}"
+            )
         try:
             batch = fit_batch_of(self._action_node, actions, count=count)
         except Mismatch as error:
             raise action_error(error, rows, self.action_space) from None
-        if rows is not None:
-            batch = pick(space, batch, np.argsort(self._places(rows, envs)))
-        batch = _fold(space, batch, self._width)
-        return _blank(space, batch, ~self._alive[envs], self._filler) if self._validates else batch
-
-    def _places(self, rows: list[int], envs: list[int]) -> Numbers:
-        """Return the place of each row among those of environments."""
-        place_of = {row: place for place, row in enumerate(self._rows(envs).tolist())}
-        return np.array([place_of[row] for row in rows], np.intp)
+        return _fold(space, batch, self._width)
 
     # ------------------------------------------------------------------ reset and step
 
@@ -222,14 +177,14 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
             The batch of observations, and the infos, of which `alive` and declared ones have all
             rows, others those that were reset.
         """
-        options, begun = self._divide_options(options)
-        result = self._begin("_begun", begun, "reset", seed=seed, options=options)
-        return self._read_reset(*result)
+        self.reset_async(seed, options)
+        return self.reset_wait()
 
     def reset_async(self, seed: Any = None, options: Any = None) -> None:
         """Begin a `reset`; `reset_wait` ends it."""
         options, begun = self._divide_options(options)
-        self._begin("_begun", begun, "reset_async", seed=seed, options=options)
+        self._ask("reset_async", seed=seed, options=options)
+        self._begun = begun
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """End a `reset` that `reset_async` began."""
@@ -254,14 +209,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
             return self._read_step(self._ask("step", self._before_step(actions)))
         rows, envs = self._divide(env_ids, "step")
         result = self._ask("step", self._before_step(actions, rows, envs), envs)
-        observations, *arrays, infos = self._read(result, np.array(envs, np.intp))
-        places = self._places(rows, envs)
-        if (places[1:] > places[:-1]).all():
-            return observations, *arrays, infos
-        chosen = pick(self.single_observation_space, observations, places)
-        listed = infos_as_list(infos, len(rows))
-        infos = merge_infos([listed[place] for place in places])
-        return chosen, arrays[0][places], arrays[1][places], arrays[2][places], infos
+        return self._read(result, np.array(envs, np.intp))
 
     def step_async(self, actions: Any) -> None:
         """Begin a `step`; `step_wait` ends it."""
@@ -403,7 +351,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         return_errors: bool = False,
     ) -> Transition:
         """Receive the environments that are ready first; `count` and `at_least` count rows."""
-        counts = {"count": self.batch_size if count is None else count, "at_least": at_least}
+        counts = {"count": count, "at_least": at_least}
         for name, number in counts.items():
             if isinstance(number, int) and number % self._width:
                 raise ValueError(
@@ -462,14 +410,24 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
 
     # ------------------------------------------------------------------ calls
 
-    call = _of_rows("call", "Call a method of the environments of rows, once for each.")
-    get_attr = _of_rows("get_attr", "Get an attribute of the environments of rows.")
-    render = _of_rows("render", "Render the environments of rows.")
+    def call(self, name: Any, *args: Any, env_ids: Any = None, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of the environments of rows, once for each."""
+        self.call_async(name, *args, env_ids=env_ids, **kwargs)
+        return self.call_wait()
+
+    def get_attr(self, name: str, *, env_ids: Any = None) -> tuple[Any, ...]:
+        """Get an attribute of the environments of rows."""
+        return self.call(get_attribute, name, env_ids=env_ids)
+
+    def render(self, **kwargs: Any) -> tuple[Any, ...]:
+        """Render the environments of rows."""
+        return self.call("render", **kwargs)
 
     def call_async(self, name: Any, *args: Any, env_ids: Any = None, **kwargs: Any) -> None:
         """Begin a `call`; `call_wait` ends it."""
         called = _, envs = self._divide(env_ids)
-        self._begin("_called", called, "call_async", name, *args, env_ids=envs, **kwargs)
+        self._ask("call_async", name, *args, env_ids=envs, **kwargs)
+        self._called = called
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """End a `call` that `call_async` began."""
@@ -488,15 +446,16 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         """
         rows, envs = self._divide(env_ids, f"set_attr({name!r})", ValueError)
         if isinstance(values, (list, tuple)):
-            count, value_of = len(values), dict(zip(rows, values, strict=False))
-            values = [value_of.get(env * self._width) for env in envs]
-            same = dict(zip(rows, self._repeat(values, rows, envs), strict=True))
-            if count != len(rows) or not all(np.array_equal(value_of[r], same[r]) for r in rows):
+            firsts = dict(zip(rows, values, strict=False))
+            by_env = [firsts.get(env * self._width) for env in envs]
+            same = map(np.array_equal, values, self._repeat(by_env, rows, envs))
+            if len(values) != len(rows) or not all(same):
                 raise ValueError(
                     f"set_attr({name!r}): expected {len(rows)} values, one per row and the same "
-                    f"for {_ENV_AGENTS}, or one that is no list or tuple; found {count}: "
-                    f"{show_value(value_of)}"
+                    f"for {_ENV_AGENTS}, or one that is no list or tuple; found {len(values)}: "
+                    f"{show_value(values)}"
                 )
+            values = by_env
         self._ask("set_attr", name, values, env_ids=envs)
 
 

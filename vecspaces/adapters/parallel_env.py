@@ -112,21 +112,16 @@ class AgentDict(Env[Any, Any]):
         self.dead = {
             name: absent_value(space) for name, space in self.observation_space.spaces.items()
         }
-        # The state, if it was requested.
-        self.shared_infos: dict[str, Any] = {}
+        self.info_space, self._has_state = None, state
         if state:
             space = getattr(parallel_env, "state_space", None)
             if space is None:
                 raise ValueError(
                     f"state=True needs a state_space, which {self._title} does not have"
                 )
-            self.shared_infos["state"] = native_space(space)
-        kept = {
-            key: shared
-            for key, shared in self.shared_infos.items()
-            if isinstance(shared, KEY_SPACES)
-        }
-        self.info_space = spaces.Dict(kept) if kept else None
+            space = native_space(space)
+            if isinstance(space, KEY_SPACES):
+                self.info_space = spaces.Dict(state=space)
         #: The agents whose next action will be used.
         self.alive: frozenset[str] = frozenset()
         self._everyone = frozenset(names)
@@ -239,7 +234,9 @@ class AgentDict(Env[Any, Any]):
             by_agent[MASK] = masks
         if any(info_by_name.values()):
             by_agent["infos"] = info_by_name
-        info = {"agents": by_agent, **{key: self.parallel_env.state() for key in self.shared_infos}}
+        info = {"agents": by_agent}
+        if self._has_state:
+            info["state"] = self.parallel_env.state()
         # Copied, since the caller may keep or change an environment's observations.
         dead = self.dead
         return {n: seen[n] if n in seen else snapshot(dead[n]) for n in names}, info
@@ -389,8 +386,8 @@ class AgentStack(AgentDict):
         for key, space in infos.items():
             fields.append((f"info {key}", space.dtype, (count, *space.shape)))
         self._dtype = np.dtype(fields, align=True)
-        #: What `AgentRows` asks for, with an action for agents that are gone.
-        self.description = names, single, action, info_space, absent_value(action), self._dtype
+        #: What `AgentRows` asks for.
+        self.description = names, single, action, info_space, self._dtype
         self.info_space, self.action_space = None, batch_space(action, count)
         self.observation_space = spaces.Dict(
             observation=batch_space(single, count),
@@ -449,7 +446,7 @@ class AgentStack(AgentDict):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the observation and the infos of Dicts by agent."""
         by_agent, names = info["agents"], self.agent_names
-        shared = {key: info[key] for key in self.shared_infos}
+        shared = {"state": info["state"]} if self._has_state else {}
         infos = [{**by_agent.get("infos", {}).get(name, {}), **shared} for name in names]
         for info_, name in zip(infos, names, strict=True):
             if MASK in by_agent:
@@ -514,26 +511,20 @@ def _translators(
 
 
 def absent_value(space: spaces.Space[Any]) -> Any:
-    """Return zeros, or the nearest value if a space has none; masks consist of ones."""
+    """Return zeros, or a constant value if a space has none; masks consist of ones."""
     if isinstance(space, spaces.Dict):
         values = {key: absent_value(member) for key, member in space.spaces.items()}
         return {**values, MASK: np.ones_like(values[MASK])} if MASK in values else values
     if isinstance(space, spaces.Tuple):
         return tuple(map(absent_value, space.spaces))
-    if isinstance(space, spaces.OneOf):
-        return np.int64(0), absent_value(space.spaces[0])
     empty = create_empty_array(space, 1)
-    if empty is None:  # for values that are not arrays: always the same value
-        space = copy.deepcopy(space)
-        space.seed(0)
-        return space.sample()
-    (zeros,) = iterate(batch_space(space, 1), empty)
-    if isinstance(space, spaces.Box):
-        return np.clip(zeros, space.low, space.high)
-    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
-        return np.clip(zeros, space.start, space.start + counts - 1)
-    return zeros
+    if empty is not None:
+        (zeros,) = iterate(batch_space(space, 1), empty)
+        if zeros in space:
+            return zeros
+    space = copy.deepcopy(space)
+    space.seed(0)
+    return space.sample()
 
 
 def _by_agent(members: Mapping[str, spaces.Space[Any]]) -> spaces.Dict[Any]:

@@ -1,4 +1,29 @@
-"""PettingZoo's parallel environments: rows or Dicts of agents, also of those that are gone."""
+"""PettingZoo's parallel environments: rows or Dicts of agents, also of those that are gone.
+
+Example:
+    >>> from vecspaces import spaces
+    >>> class Pair:
+    ...     possible_agents = agents = ["red", "green"]
+    ...     observation_space = action_space = staticmethod(lambda agent: spaces.Discrete(2))
+    ...
+    ...     def reset(self, seed=None, options=None):
+    ...         return {"red": 0, "green": 1}, {"red": {}, "green": {}}
+    ...
+    ...     def step(self, actions):
+    ...         rewards, flags = dict.fromkeys(actions, 1.0), dict.fromkeys(actions, False)
+    ...         return actions, rewards, flags, flags, {agent: {} for agent in actions}
+    ...
+    ...     def close(self):
+    ...         pass
+    >>> with as_vector_env(Pair()) as env:
+    ...     observations, infos = env.reset(seed=0)
+    ...     env.agent_names, observations.tolist(), infos["alive"].tolist()
+    (['red', 'green'], [0, 1], [True, True])
+    >>> with as_env(Pair()) as env:
+    ...     observation, info = env.reset(seed=0)
+    ...     list(observation), bool(info["agents"]["alive"]["red"])
+    (['red', 'green'], True)
+"""
 
 from __future__ import annotations
 
@@ -8,9 +33,8 @@ from typing import Any
 
 from vecspaces.adapters.agents import AgentRows
 from vecspaces.adapters.parallel_env import AgentDict, AgentError, AgentStack, group_agents
-from vecspaces.checks import check_count
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
-from vecspaces.vector.engine.batch_spaces import SpacesDifferError, check_mode
+from vecspaces.vector.engine.batch_spaces import SpacesDifferError
 from vecspaces.vector.exchange.info_space import check_info_space
 
 __all__ = ["AgentDict", "AgentError", "AgentRows", "as_env", "as_vector_env", "make_agents"]
@@ -35,26 +59,6 @@ def as_vector_env(
     Raises:
         TypeError: `parallel_env` is no parallel environment.
         ValueError: The agents' spaces differ, or there is no `state_space`.
-
-    Example:
-        >>> from vecspaces import spaces
-        >>> class Pair:
-        ...     possible_agents = agents = ["red", "green"]
-        ...     observation_space = action_space = staticmethod(lambda agent: spaces.Discrete(2))
-        ...
-        ...     def reset(self, seed=None, options=None):
-        ...         return {"red": 0, "green": 1}, {"red": {}, "green": {}}
-        ...
-        ...     def step(self, actions):
-        ...         rewards, flags = dict.fromkeys(actions, 1.0), dict.fromkeys(actions, False)
-        ...         return actions, rewards, flags, flags, {agent: {} for agent in actions}
-        ...
-        ...     def close(self):
-        ...         pass
-        >>> with as_vector_env(Pair()) as env:
-        ...     observations, infos = env.reset(seed=0)
-        ...     env.agent_names, observations.tolist(), infos["alive"].tolist()
-        (['red', 'green'], [0, 1], [True, True])
     """
     arguments = {"autoreset_mode": autoreset_mode}
     envs: AgentRows = make_agents("rows", SyncVectorEnv, [lambda: parallel_env], state, arguments)
@@ -75,26 +79,6 @@ def as_env(parallel_env: Any, *, state: bool = False) -> AgentDict:
     Raises:
         TypeError: `parallel_env` is no parallel environment.
         ValueError: There is no `state_space`.
-
-    Example:
-        >>> from vecspaces import spaces
-        >>> class Pair:
-        ...     possible_agents = agents = ["red", "green"]
-        ...     observation_space = action_space = staticmethod(lambda agent: spaces.Discrete(2))
-        ...
-        ...     def reset(self, seed=None, options=None):
-        ...         return {"red": 0, "green": 1}, {"red": {}, "green": {}}
-        ...
-        ...     def step(self, actions):
-        ...         rewards, flags = dict.fromkeys(actions, 1.0), dict.fromkeys(actions, False)
-        ...         return actions, rewards, flags, flags, {agent: {} for agent in actions}
-        ...
-        ...     def close(self):
-        ...         pass
-        >>> with as_env(Pair()) as env:
-        ...     observation, info = env.reset(seed=0)
-        ...     list(observation), bool(info["agents"]["alive"]["red"])
-        (['red', 'green'], True)
     """
     return AgentDict(parallel_env, state)
 
@@ -112,25 +96,25 @@ def make_agents(
         names = list(envs.single_action_space.spaces)
         vars(envs).update(agent_layout="dict", agent_names=names, groups=group_agents(names))
         return envs
-    options = {"copy": True, "batch_size": None, "observation_mode": "same", **arguments}
-    known = {key: options.pop(key) for key in ("copy", "batch_size")}
-    known["observation_mode"] = mode = options.pop("observation_mode")
-    known.update((key, options[key]) for key in ("validate", "buffers") if key in options)
-    check_mode(mode)
-    if known["batch_size"] is not None:
-        check_count("batch_size", known["batch_size"])
+    options = dict(arguments)
+    for name, usual in (("batch_size", None), ("observation_mode", "same")):
+        if options.pop(name, usual) != usual:
+            raise ValueError(
+                f"{name}: agents='rows' takes only {usual!r}: all rows have equal spaces, and "
+                "recv(count) receives some of them"
+            )
+    copies = options.pop("copy", True)
     info_space = check_info_space(options.pop("info_space", None))
     stacks = [partial(_adapt, env_fn, AgentStack, state, info_space) for env_fn in env_fns]
-    inner = mode if isinstance(mode, str) else "different"
     try:
-        envs = kind(stacks, copy=False, observation_mode=inner, **options)
+        envs = kind(stacks, copy=False, **options)
     except SpacesDifferError as error:
         raise SpacesDifferError(
             "agents='rows' needs environments with the same number of agents, and equal spaces "
             f"(a vector env of as_vector_env takes different numbers): {error}"
         ) from None
     try:
-        return AgentRows(envs, **known)
+        return AgentRows(envs, copy=copies, buffers=options.get("buffers", 1))
     except BaseException:
         envs.close(terminate=True)
         raise

@@ -20,7 +20,6 @@ from vecspaces.adapters.wrapping import (
     batch_actions,
     has_attribute,
     has_wrapper,
-    name_type,
     taken,
 )
 from vecspaces.interop import require_extra
@@ -30,10 +29,7 @@ from vecspaces.vector.group.attributes import get_attribute
 _vec_env: Any = require_extra("stable_baselines3.common.vec_env", "sb3")
 _preprocessing: Any = require_extra("stable_baselines3.common.preprocessing", "sb3")
 
-from vecspaces.adapters.gymnasium import (  # noqa: E402  # SB3 brings Gymnasium
-    GymnasiumVectorEnv,
-    to_gymnasium,
-)
+from vecspaces.adapters.gymnasium import to_gymnasium  # noqa: E402  # SB3 brings Gymnasium
 
 __all__ = ["DummyVecEnv", "SubprocVecEnv", "VecspacesVecEnv", "as_vec_env"]
 
@@ -45,12 +41,14 @@ InfoList = list[dict[str, Any]]
 class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be installed
     """A vector env of vecspaces with the interface of Stable-Baselines3's vector envs.
 
+    Its methods are those of Stable-Baselines3, with `indices` for some environments (None: all).
+
     Args:
-        vector_env: A vector env of vecspaces, or of its Gymnasium interface, in any autoreset mode;
-            SAME_STEP is the fastest, because the other modes reset finished environments by a
-            second call. Or factories of environments, as `make_vec_env(...,
-            vec_env_cls=VecspacesVecEnv)` passes them, of which a vector env in SAME_STEP mode is
-            made.
+        vector_env: A vector env of vecspaces, wrapped or not, or of its Gymnasium interface; it is
+            stepped, not copied. Any autoreset mode works; SAME_STEP is the fastest, because the
+            other modes reset finished environments by a second call. Or factories of environments,
+            as `make_vec_env(..., vec_env_cls=VecspacesVecEnv)` passes them, of which a vector env
+            in SAME_STEP mode is made.
         backend: `"async"` or `"sync"`: where the environments of factories run.
         dead_rows: With `agents="rows"`, an agent may be gone before its environment's episode is
             over. Stable-Baselines3 cannot mask its row, and trains on zeros. `"refuse"` raises an
@@ -68,12 +66,13 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         CustomSpaceError: Gymnasium has no space of this kind.
 
     Example:
-        >>> from stable_baselines3.common.env_util import make_vec_env
-        >>> options = {"num_workers": 2}
-        >>> vec_env = make_vec_env("CartPole-v1", 4, seed=1, vec_env_cls=VecspacesVecEnv,
-        ...                        vec_env_kwargs=options)
-        >>> vec_env.reset().shape
-        (4, 4)
+        >>> from stable_baselines3 import PPO
+        >>> from vecspaces import make_vec
+        >>> envs = make_vec("CartPole-v1", 4, vector_kwargs={"autoreset_mode": "SameStep"})
+        >>> vec_env = as_vec_env(envs)
+        >>> model = PPO("MlpPolicy", vec_env, n_steps=32).learn(128)
+        >>> model.num_timesteps
+        128
         >>> vec_env.close()
     """
 
@@ -114,10 +113,10 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         width = getattr(vector_env, "rows_per_env", (1,))[0]
         self._firsts = range(0, vector_env.num_envs, width)
         self.metadata: dict[str, Any] = {**self.metadata, **vector_env.metadata}
-        # The last action masks, and which environments returned one. With `action_mask` in the
-        # info_space, they answer sb3-contrib's `env_method("action_masks")` without a call.
+        # The last action masks, None of environments without. With `action_mask` in the info_space,
+        # they answer sb3-contrib's `env_method("action_masks")` without a call.
         self._declares_masks = "action_mask" in list(vector_env.info_space or ())
-        self._masks: tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None = None
+        self._masks: list[Any] | None = None
 
     def reset(self) -> Any:
         """Begin new episodes, with the seeds and options of `seed` and `set_options`.
@@ -134,8 +133,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         )
         self._check_agents(infos)
         self.reset_infos = vector.infos_as_list(infos, self.num_envs)
-        if self._declares_masks:
-            self._keep_masks(infos)
+        self._masks = [info.get("action_mask") for info in self.reset_infos]
         self._reset_seeds()  # both are used once
         self._reset_options()
         return observations
@@ -173,14 +171,10 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             Observations, rewards (float32), whether each episode is over, and one info per
             environment, with `"TimeLimit.truncated"`, and at an end `"terminal_observation"`.
         """
-        result = self.vector_env.step_wait()
-        observations, rewards, terminations, truncations, merged = result
-        dones = terminations | truncations
+        observations, rewards, terminations, truncations, merged = self.vector_env.step_wait()
+        dones = begun = terminations | truncations
         self._check_agents(merged)
-        count = self.num_envs
-        infos = vector.infos_as_list(merged, count) if merged else [{} for _ in range(count)]
-        if self._declares_masks:
-            self._keep_masks(merged)
+        infos = vector.infos_as_list(merged, self.num_envs)
         ended = dones.nonzero()[0].tolist()
         if self._mode is vector.AutoresetMode.SAME_STEP:
             for row in ended:
@@ -189,40 +183,28 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             finals = list(vector.utils.iterate(self.vector_env.observation_space, observations))
             for row in ended:
                 infos[row]["terminal_observation"] = finals[row]
-            over = dones
             if self._are_agents:  # environments of one agent may be among them
-                over = np.where(merged["_episode_over"], merged["episode_over"], dones)
-            if over.any():
-                observations, merged = self.vector_env.reset(options={"reset_mask": over})
+                begun = np.where(merged["_episode_over"], merged["episode_over"], dones)
+            if begun.any():
+                observations, merged = self.vector_env.reset(options={"reset_mask": begun})
                 self._check_agents(merged)
                 resets = vector.infos_as_list(merged, self.num_envs)
-                if self._declares_masks:
-                    self._keep_masks(merged, over)
-                for row in over.nonzero()[0].tolist():
+                for row in begun.nonzero()[0].tolist():
                     self.reset_infos[row] = resets[row]
+        if self._declares_masks:
+            pairs = zip(infos, self.reset_infos, begun.tolist(), strict=True)
+            current = [first if is_begun else info for info, first, is_begun in pairs]
+            self._masks = [info.get("action_mask") for info in current]
         for info, cut in zip(infos, (truncations & ~terminations).tolist(), strict=True):
             info["TimeLimit.truncated"] = cut
         return observations, rewards.astype(np.float32), dones, infos
 
-    def _keep_masks(self, infos: dict[str, Any], rows: npt.NDArray[np.bool_] | None = None) -> None:
-        """Store the action masks of all environments, or of some."""
-        values, reported = infos.get("action_mask"), infos.get("_action_mask")
-        if rows is None or self._masks is None:
-            self._masks = None if values is None or reported is None else (values, reported)
-        elif values is None or reported is None:
-            self._masks[1][rows] = False
-        else:
-            self._masks[0][rows], self._masks[1][rows] = values[rows], reported[rows]
-
     def _known_masks(self, indices: Indices) -> list[Any] | None:
         """Return copies of the last action masks; None where one is not known."""
-        if self._masks is None:
+        if not self._declares_masks or self._masks is None:
             return None
-        values, reported = self._masks
-        if indices is None:
-            return list(values.copy()) if reported.all() else None
-        rows = self._rows(indices)
-        return list(values[rows]) if reported[rows].all() else None
+        masks = [self._masks[row] for row in self._rows(indices)]
+        return None if any(mask is None for mask in masks) else [mask.copy() for mask in masks]
 
     def close(self) -> None:
         """Close the environments and free their resources."""
@@ -230,15 +212,9 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         self.vector_env.close()
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Get an attribute of environments, or of their wrappers.
+        """Get an attribute of environments, or of their wrappers; a method is not called.
 
-        Args:
-            attr_name: The attribute; a method is returned, not called. `"action_mask"` is read from
-                the last infos, if the info_space declares it.
-            indices: The environments concerned; None: all.
-
-        Returns:
-            One value per environment.
+        `"action_mask"` is read from the last infos, if the info_space declares it.
         """
         if attr_name == "action_mask":
             masks = self._known_masks(indices)
@@ -253,13 +229,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         return all(self._call(has_attribute, attr_name))
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Set an attribute of environments, on the wrapper that has it.
-
-        Args:
-            attr_name: The attribute.
-            value: Its new value in each environment.
-            indices: The environments concerned; None: all.
-        """
+        """Set an attribute of environments, on the wrapper that has it."""
         self._masks = None  # it may change them
         rows = list(dict.fromkeys(self._rows(indices)))
         self.vector_env.set_attr(attr_name, [value] * len(rows), env_ids=rows)
@@ -269,15 +239,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
     ) -> list[Any]:
         """Call a method of environments, or of their wrappers.
 
-        Args:
-            method_name: The method. `"action_masks"` without arguments returns the masks of the
-                last infos, if the info_space declares `"action_mask"`.
-            *method_args: Its positional arguments.
-            indices: The environments concerned; None: all.
-            **method_kwargs: Its keyword arguments.
-
-        Returns:
-            One result per environment.
+        `"action_masks"` without arguments returns the masks of the last infos, if the info_space
+        declares `"action_mask"`.
         """
         if method_name == "action_masks" and not (method_args or method_kwargs):
             masks = self._known_masks(indices)
@@ -288,15 +251,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         return self._call(method_name, *method_args, indices=indices, **method_kwargs)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
-        """Whether environments are wrapped in a class.
-
-        Args:
-            wrapper_class: The class.
-            indices: The environments concerned; None: all.
-
-        Returns:
-            One bool per environment.
-        """
+        """Whether environments are wrapped in a class."""
         return self._call(has_wrapper, wrapper_class, indices=indices)
 
     def get_images(self) -> list[Any]:
@@ -418,33 +373,5 @@ class DummyVecEnv(_DropIn):
         return environments
 
 
-def as_vec_env(vector_env: Any, *, dead_rows: str = "refuse") -> VecspacesVecEnv:
-    """Convert a vector env for the algorithms and wrappers of Stable-Baselines3.
-
-    Args:
-        vector_env: A vector env of vecspaces, wrapped or not, or of its Gymnasium interface; it is
-            stepped, not copied. Any autoreset mode works; SAME_STEP is the fastest.
-        dead_rows: `"refuse"` or `"keep"`, as for `VecspacesVecEnv`.
-
-    Returns:
-        A `stable_baselines3.common.vec_env.VecEnv`.
-
-    Raises:
-        TypeError: `vector_env` is no vector env of single environments.
-        ValueError: `vector_env` does not copy its observations.
-
-    Example:
-        >>> from stable_baselines3 import PPO
-        >>> from vecspaces import make_vec
-        >>> envs = make_vec("CartPole-v1", 4, vector_kwargs={"autoreset_mode": "SameStep"})
-        >>> vec_env = as_vec_env(envs)
-        >>> model = PPO("MlpPolicy", vec_env, n_steps=32).learn(128)
-        >>> model.num_timesteps
-        128
-        >>> vec_env.close()
-    """
-    if not isinstance(vector_env, (vector.VectorEnv, GymnasiumVectorEnv)):
-        raise TypeError(
-            f"vector_env: expected a vecspaces.vector.VectorEnv, found {name_type(vector_env)}"
-        )
-    return VecspacesVecEnv(vector_env, dead_rows=dead_rows)
+#: Converts a vector env for the algorithms and wrappers of Stable-Baselines3.
+as_vec_env = VecspacesVecEnv

@@ -1,7 +1,7 @@
 """VectorEnv: a vector env of vecspaces as a `tianshou.env.BaseVectorEnv`.
 
 Tianshou's collectors step and reset some environments at a time, reset finished environments
-themselves, and expect one info per environment.
+themselves, and expect one info per environment. So everything is `send_reset`, `send` and `recv`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import numpy.typing as npt
 
 from vecspaces import spaces, vector
 from vecspaces.adapters.wrapping import batch_actions, taken
-from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
+from vecspaces.errors import AlreadyPendingCallError
 from vecspaces.interop import require_extra
 from vecspaces.vector.engine.seeds import spread_seeds
 from vecspaces.vector.group.attributes import get_attribute
-from vecspaces.vector.send_recv import Transition
 
 _venvs: Any = require_extra("tianshou.env.venvs", "tianshou")
 
@@ -119,8 +118,8 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         self.is_async = self.wait_num != count or timeout is not None
         self.is_closed = False
         self.waiting_id: list[int] = []
-        # Results that arrived during the wait for a reset.
-        self._arrived: dict[int, Row] = {}
+        # Results, or errors, that were received and are not returned yet.
+        self._arrived: dict[int, Row | Exception] = {}
         # Tianshou's collectors draw random actions from these, and `seed` seeds them.
         self._spaces = {name: self._get_spaces(name) for name in _SPACES}
 
@@ -161,37 +160,13 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
             AlreadyPendingCallError: An environment is stepping.
         """
         rows = self._rows(env_id)
-        self._check_ready(rows, "reset")
-        if self.waiting_id:
-            return self._reset_beside(rows, seed, options)
-        seeds = [seed if row in rows else None for row in range(self.env_num)]
-        if len(rows) < self.env_num:
-            mask = np.zeros(self.env_num, dtype=np.bool_)
-            mask[rows] = True
-            options = {**(options or {}), "reset_mask": mask}
-        observations, merged = self.vector_env.reset(seed=seeds, options=options)
-        if self.is_async:
-            self.vector_env.recv(len(rows))  # the same observations, which `recv` has too
-        infos = vector.infos_as_list(merged, self.env_num)
-        if isinstance(observations, np.ndarray):
-            observations = observations[rows]
-        else:
-            items = self._iterate(observations, self.env_num)
-            observations = _stack([items[row] for row in rows])
-        return observations, _as_array([infos[row] for row in rows])
+        return self._reset(rows, [seed] * len(rows), options)
 
-    def _reset_beside(
-        self, rows: list[int], seed: int | None, options: Any
-    ) -> tuple[Any, npt.NDArray[Any]]:
-        """Reset environments while others step, and keep the results of these for `step`."""
-        seeds = None if seed is None else [seed] * len(rows)
+    def _reset(self, rows: list[int], seeds: Any, options: Any) -> tuple[Any, npt.NDArray[Any]]:
+        self._check_ready(rows, "reset")
         self.vector_env.send_reset(rows, seed=seeds, options=options)
-        received: dict[int, Row] = {}
-        while len(received) < len(rows):
-            for number, row in self._recv(1, None).items():
-                (received if number in rows else self._arrived)[number] = row
-        items = [received[number] for number in rows]
-        return _stack([item[0] for item in items]), _as_array([item[4] for item in items])
+        results = self._await(rows)
+        return _stack([row[0] for row in results]), _as_array([row[4] for row in results])
 
     def step(self, action: Any, id: RowIds = None) -> Row:
         """Take one action in some environments.
@@ -215,57 +190,57 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         if action is None:
             if not self.is_async:
                 raise ValueError("action must be given, unless wait_num or timeout is")
-            return self._receive(len(rows), None)
+            return self._join(self._first(len(rows), None))
         self._check_ready(rows, "step")
         if len(action) != len(rows):
             raise ValueError(f"expected {len(rows)} actions, one per entry of id: {len(action)}")
         if not isinstance(action, (list, tuple)):
             action = np.asarray(action)  # a tensor, for one
         space = self.vector_env.single_action_space
-        batch = batch_actions(space, list(action), len(rows))
+        self.vector_env.send(batch_actions(space, list(action), len(rows)), rows)
+        self.waiting_id += rows
         if self.is_async:
-            self.vector_env.send(batch, rows)
-            self.waiting_id += rows
-            return self._receive(min(self.wait_num, len(self.waiting_id)), self.timeout)
-        everyone = rows == list(range(self.env_num))
-        result = self.vector_env.step(batch, None if everyone else rows)
-        observations, rewards, terminations, truncations, merged = result
-        infos = vector.infos_as_list(merged, len(rows))
-        for row, info in zip(rows, infos, strict=True):
-            info["env_id"] = row
-        if not isinstance(observations, np.ndarray):
-            observations = _stack(self._iterate(observations, len(rows)))
-        return observations, rewards, terminations, truncations, _as_array(infos)
+            rows = self._first(min(self.wait_num, len(self.waiting_id)), self.timeout)
+        return self._join(rows)
 
-    def _receive(self, count: int, timeout: float | None) -> Row:
+    def _first(self, count: int, timeout: float | None) -> list[int]:
         """Wait for environments that are stepping; return at least one, even after the timeout."""
         missing = count - len(self._arrived)
         if missing > 0:
-            try:
-                self._arrived.update(self._recv(missing, timeout))
-            except StepTimeoutError:
-                if not self._arrived:  # wait for the first as the vector env does
-                    self._arrived.update(self._recv(1, None))
-                self._arrived.update(self._recv(self.env_num, 0.0, at_least=0))
-        received = {number: self._arrived.pop(number) for number in list(self._arrived)[:count]}
-        self.waiting_id = [number for number in self.waiting_id if number not in received]
-        for number, row in received.items():
+            self._recv(missing, timeout)
+        if not self._arrived:
+            self._recv(1)
+        return list(self._arrived)[:count]
+
+    def _join(self, rows: list[int]) -> Row:
+        """Wait for the steps of these environments, and return their results as arrays."""
+        results = self._await(rows)
+        for number, row in zip(rows, results, strict=True):
             row[4]["env_id"] = number
-        columns = list(zip(*received.values(), strict=True))
+        columns = list(zip(*results, strict=True))
         return (_stack(columns[0]), *map(np.array, columns[1:4]), _as_array(columns[4]))
 
-    def _recv(
-        self, count: int, timeout: float | None, at_least: int | None = None
-    ) -> dict[int, Row]:
-        """Receive environments that are ready, by their numbers."""
-        try:
-            return self._split(self.vector_env.recv(count, timeout, at_least=at_least))
-        except (StepTimeoutError, NoAsyncCallError):
-            raise
-        except Exception:
-            # An environment failed: no step is pending now, and all must be reset.
-            self.waiting_id, self._arrived = [], {}
-            raise
+    def _await(self, rows: list[int]) -> list[Row]:
+        """Return the results of these environments; what comes from others meanwhile is kept."""
+        while missing := sum(row not in self._arrived for row in rows):
+            self._recv(missing)
+        self.waiting_id = [number for number in self.waiting_id if number not in rows]
+        results: list[Any] = [self._arrived.pop(row) for row in rows]
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return results
+
+    def _recv(self, count: int, timeout: float | None = None) -> None:
+        """Receive environments, or after the timeout those that are ready, maybe none."""
+        at_least = None if timeout is None else 0
+        came = self.vector_env.recv(count, timeout, at_least=at_least, return_errors=True)
+        numbers, infos = came.env_ids.tolist(), vector.infos_as_list(came.infos, len(came.env_ids))
+        space = vector.utils.batch_space(self.vector_env.single_observation_space, len(numbers))
+        items = vector.utils.iterate(space, came.observations) if numbers else ()
+        columns = zip(items, *came[1:4], infos, strict=False)
+        self._arrived.update(zip(numbers, columns, strict=True))
+        self._arrived.update(came.errors)
 
     def _check_ready(self, rows: list[int], call: str) -> None:
         busy = [row for row in rows if row in self.waiting_id]
@@ -279,19 +254,6 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         if env_id is None:
             return list(range(self.env_num))
         return [int(number) for number in np.atleast_1d(np.asarray(env_id))]
-
-    def _iterate(self, batch: Any, count: int) -> list[Any]:
-        """Return the observations of a batch."""
-        space = vector.utils.batch_space(self.vector_env.single_observation_space, count)
-        return list(vector.utils.iterate(space, batch))
-
-    def _split(self, received: Transition) -> dict[int, Row]:
-        """Return the received results by environment."""
-        observations, rewards, terminations, truncations, merged, env_ids = received
-        count = len(env_ids)
-        items, infos = self._iterate(observations, count), vector.infos_as_list(merged, count)
-        columns = zip(items, rewards, terminations, truncations, infos, strict=True)
-        return dict(zip(env_ids.tolist(), columns, strict=True))
 
     # ------------------------------------------------------------------ the environments
 
@@ -307,9 +269,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         seeds = spread_seeds(seed, self.env_num)
         for space, row_seed in zip(self._spaces["action_space"], seeds, strict=True):
             space.seed(row_seed)
-        self.vector_env.reset(seed=seeds)
-        if self.is_async:
-            self.vector_env.recv(self.env_num)
+        self._reset(self._rows(None), seeds, None)
         return [None if row_seed is None else [row_seed] for row_seed in seeds]
 
     def get_env_attr(self, key: str, id: RowIds = None) -> list[Any]:

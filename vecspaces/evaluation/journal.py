@@ -67,7 +67,10 @@ class Journal:
                 os.ftruncate(self._descriptor, 0)
                 self._write({"journal": _FORMAT, "arguments": arguments, "seeds": self.seeds})
                 return
-            header = self._parse_header(lines[0])
+            header = self._parse(lines[0], 1, {"journal", "arguments", "seeds"})
+            types = type(header["arguments"]), type(header["seeds"])
+            if header["journal"] != _FORMAT or types != (dict, list):
+                raise self._refusal(1)
             if seeds_are_fresh:
                 self.seeds = header["seeds"]
             self._check({**header["arguments"], "seed": header["seeds"]}, arguments)
@@ -82,18 +85,10 @@ class Journal:
             raise
 
     def _open(self) -> int:
-        """Open or make the file, but never make the target of a symbolic link."""
         if self.path.is_dir():
             raise self._no_file("a folder")
-        flags = os.O_RDWR | os.O_APPEND | system.O_BINARY
-        try:
-            return os.open(self.path, flags)
-        except FileNotFoundError:
-            if self.path.is_symlink():
-                raise self._no_file(
-                    f"a symbolic link to {self.path.readlink()}, which does not exist"
-                ) from None
-            return os.open(self.path, flags | os.O_CREAT | system.O_NOFOLLOW, 0o666)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | system.O_BINARY
+        return os.open(self.path, flags, 0o666)
 
     def _no_file(self, kind: str) -> ValueError:
         return ValueError(f"journal: expected a file or a new name, found {self.path}, {kind}")
@@ -131,18 +126,6 @@ class Journal:
             raise self._refusal(number)
         return fields
 
-    def _parse_header(self, line: bytes) -> dict[str, Any]:
-        header = self._parse(line, 1, {"journal", "arguments", "seeds"})
-        seeds = header["seeds"]
-        if (
-            header["journal"] != _FORMAT
-            or not isinstance(header["arguments"], dict)
-            or not isinstance(seeds, list)
-            or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds)
-        ):
-            raise self._refusal(1)
-        return header
-
     def _parse_episode(self, line: bytes, number: int) -> EpisodeResult:
         episode = EpisodeResult(**self._parse(line, number, set(EpisodeResult._fields)))
         if (
@@ -150,9 +133,6 @@ class Journal:
             or not 0 <= episode.episode < len(self.seeds)
             or episode.seed != self.seeds[episode.episode]
             or episode.episode in self.finished
-            or not 0 <= episode.length < 2**63
-            or not 0 <= episode.retries < 2**63
-            or not all(type(value) is float for value in episode.infos.values())
         ):
             raise self._refusal(number)
         return episode

@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import random
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -91,7 +90,7 @@ def inspect_alone(host: ProbeHost, played: Played, budget: float) -> None:
         declared = DeclaredInfos(built.info_space)
     recorder = _record(host, env, inspect=True, declared=declared)
     played.trace = trace = recorder.trace
-    findings, folder, state = recorder.findings, os.getcwd(), _global_state()
+    findings, state = recorder.findings, _global_state()
     with played.guard(host, "reset 1"):
         for _ in _for_seconds(budget, recorder.play()):
             if "touches-globals" not in findings and _global_state() != state:
@@ -102,10 +101,6 @@ def inspect_alone(host: ProbeHost, played: Played, budget: float) -> None:
     if declared is not None and declared.missing:
         names = ", ".join(f"info[{key!r}]" for key in declared.missing)
         findings["info-missing"] = f"no info of {len(trace)} resets and steps has {names}"
-    if os.getcwd() != folder:
-        findings["changes-directory"] = (
-            f"changes the working directory from {folder} to {os.getcwd()}"
-        )
     played.findings.update(findings)
 
 
@@ -183,8 +178,7 @@ def replay(
     """Play an environment in this process, alone or beside others that may disturb it.
 
     `"siblings"`: seven others are played too; `"random"`: the global generators are seeded and
-    drawn from; `"directory"`: the working directory changes. `budget` is the time for all
-    environments.
+    drawn from. `budget` is the time for all environments.
     """
     _seed_globals(globals_seed)
     if neighbours:
@@ -200,16 +194,13 @@ def replay(
             )
             return
     envs = [env.env for env in built]
-    with tempfile.TemporaryDirectory() as elsewhere, contextlib.chdir("."):
-        turns = _for_seconds(budget, _play_together(host, played, envs))
-        for number, _ in enumerate(itertools.chain([None], turns)):
-            if "random" in neighbours:
-                random.random()
-                np.random.random(3)
-                if number % 7 == 0:
-                    _seed_globals(number)
-            if "directory" in neighbours:
-                os.chdir(elsewhere)
+    turns = _for_seconds(budget, _play_together(host, played, envs))
+    for number, _ in enumerate(itertools.chain([None], turns)):
+        if "random" in neighbours:
+            random.random()
+            np.random.random(3)
+            if number % 7 == 0:
+                _seed_globals(number)
     _close(*envs)
 
 

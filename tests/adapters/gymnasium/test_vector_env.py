@@ -193,6 +193,7 @@ def test_a_simulator_of_either_library_can_be_inside() -> None:
     assert drift.vector_env.closed
     with make_vec(partial(gymnasium.make_vec, "CartPole-v1", 2), 2, num_workers=2) as envs:
         assert isinstance(envs.vector_env, vector.AsyncVectorEnv)
+        assert envs.call(isinstance, gymnasium.vector.VectorEnv) == (True,) * 4
         assert envs.reset(seed=1)[0].shape == (4, 4)
 
 

@@ -25,14 +25,14 @@ def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
     """Convert a Gymnasium space, the state of its generator included.
 
     Args:
-        space: Any of Gymnasium's ten spaces, nested to any depth.
+        space: Any of Gymnasium's ten spaces, nested to any depth. A subclass of one of the ten is
+            converted like its parent, and any other space to a `CarriedSpace`.
 
     Returns:
         A space of vecspaces that is independent of `space` and continues its samples.
 
     Raises:
-        CustomSpaceError: `space`, or one inside it, is not exactly one of the ten. This includes
-            subclasses, because they may have other values.
+        CustomSpaceError: `space` is no space of Gymnasium.
 
     Example:
         >>> import gymnasium
@@ -41,16 +41,6 @@ def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
         True
     """
     ours: Space[Any] = _convert(space, "space", _TO_OURS, _Known({}, {}))
-    return ours
-
-
-def from_environment(space: gymnasium.Space[Any]) -> Space[Any]:
-    """Convert any space of an environment that Gymnasium's own vector envs accept.
-
-    Spaces that `from_gymnasium` refuses are converted too: a subclass of one of the ten like its
-    parent, and any other space to a `CarriedSpace`.
-    """
-    ours: Space[Any] = _convert(space, "space", _LENIENTLY, _Known({}, {}))
     return ours
 
 
@@ -108,16 +98,10 @@ class _Direction(NamedTuple):
 
     kinds: dict[type, str]  # the names of the ten kinds of spaces that are converted
     target: Any  # the module of the resulting spaces
-    base: str  # the name of their base class, for messages
-    lenient: bool = False  # convert subclasses like their parents, and carry other spaces
 
 
-_theirs = {getattr(gymnasium.spaces, name): name for name in KINDS}
-_TO_OURS = _Direction(_theirs, our_spaces, "vecspaces.Space")
-_LENIENTLY = _Direction(_theirs, our_spaces, "vecspaces.Space", lenient=True)
-_TO_THEIRS = _Direction(
-    {kind: name for name, kind in KINDS.items()}, gymnasium.spaces, "gymnasium.Space"
-)
+_TO_OURS = _Direction({getattr(gymnasium.spaces, name): name for name in KINDS}, our_spaces)
+_TO_THEIRS = _Direction({kind: name for name, kind in KINDS.items()}, gymnasium.spaces)
 
 # Arguments that Gymnasium's constructors lack before 1.2 and before 1.4.
 _NEWER: dict[str, tuple[str, Any]] = {
@@ -139,7 +123,8 @@ def _convert(space: Any, path: str, direction: _Direction, known: _Known) -> Any
     if id(space) in known.spaces:
         return known.spaces[id(space)]
     kind = direction.kinds.get(type(space))
-    if kind is None and direction.lenient:
+    is_theirs = isinstance(space, gymnasium.Space)
+    if kind is None and is_theirs:
         ancestors = (ancestor for ancestor in type(space).__mro__ if ancestor in direction.kinds)
         kind = next(map(direction.kinds.__getitem__, ancestors), None)
     if kind is not None:
@@ -148,14 +133,14 @@ def _convert(space: Any, path: str, direction: _Direction, known: _Known) -> Any
             converted._np_random = copy.deepcopy(space._np_random, known.copies)
     elif isinstance(space, CarriedSpace):
         converted = copy.deepcopy(space.space, known.copies)
-    elif direction.lenient and isinstance(space, gymnasium.Space):
+    elif is_theirs:
         converted = CarriedSpace(copy.deepcopy(space, known.copies))
     else:
         actual = type(space)
         raise CustomSpaceError(
             f"{path}: expected one of {', '.join(KINDS)}, found {space!r} of type "
             f"{actual.__module__}.{actual.__qualname__}; use one of these, or derive the class "
-            f"from {direction.base}"
+            "from gymnasium.Space"
         )
     known.spaces[id(space)] = converted
     return converted

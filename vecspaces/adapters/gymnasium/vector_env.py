@@ -1,4 +1,4 @@
-"""as_gymnasium: a vector env of vecspaces as a `gymnasium.vector.VectorEnv`."""
+"""A vector env of vecspaces as a `gymnasium.vector.VectorEnv`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     Errors are subclasses of both Gymnasium's and those of `vecspaces.errors`.
 
     Args:
-        vector_env: The vector env; it is stepped, not copied.
+        vector_env: The vector env, wrapped or not; it is stepped, not copied.
 
     Attributes:
         vector_env: As given.
@@ -44,6 +44,15 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     Raises:
         TypeError: `vector_env` is no `vecspaces.vector.VectorEnv`.
         CustomSpaceError: Gymnasium has no such space.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecspaces import make_vec
+        >>> with as_gymnasium(make_vec("CartPole-v1", 2, backend="sync")) as envs:
+        ...     envs = gymnasium.wrappers.vector.NormalizeReward(envs)
+        ...     observations, infos = envs.reset(seed=1)
+        ...     isinstance(envs.unwrapped, gymnasium.vector.VectorEnv), observations.shape
+        (True, (2, 4))
     """
 
     def __init__(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
@@ -124,26 +133,5 @@ class _Translated(vector.VectorObservationWrapper[Any, Any, Any, Any]):
         return self._translate(observations)
 
 
-def as_gymnasium(vector_env: vector.VectorEnv[Any, Any, Any]) -> GymnasiumVectorEnv:
-    """Return a vector env with Gymnasium's interface, for its wrappers and for existing code.
-
-    Args:
-        vector_env: A vector env of vecspaces, wrapped or not; it is stepped, not copied.
-
-    Returns:
-        A `gymnasium.vector.VectorEnv` whose spaces are Gymnasium's.
-
-    Raises:
-        TypeError: `vector_env` is no `vecspaces.vector.VectorEnv`.
-        CustomSpaceError: Gymnasium has no such space.
-
-    Example:
-        >>> import gymnasium
-        >>> from vecspaces import make_vec
-        >>> with as_gymnasium(make_vec("CartPole-v1", 2, backend="sync")) as envs:
-        ...     envs = gymnasium.wrappers.vector.NormalizeReward(envs)
-        ...     observations, infos = envs.reset(seed=1)
-        ...     isinstance(envs.unwrapped, gymnasium.vector.VectorEnv), observations.shape
-        (True, (2, 4))
-    """
-    return GymnasiumVectorEnv(vector_env)
+#: Converts a vector env for Gymnasium's wrappers and for existing code.
+as_gymnasium = GymnasiumVectorEnv
