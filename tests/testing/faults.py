@@ -181,12 +181,6 @@ faulty(
     "step-form",
     step=returning("step", lambda *result: (*result[:2], result[2] or result[3], result[4])),
 )
-MissingInfo = faulty(
-    "MissingInfo",
-    "info-missing",
-    info_space=DECLARED,
-    info=lambda env: {"time": env.time},
-)
 
 
 @fault("raises")

@@ -35,11 +35,10 @@ from tests.testing.faults import (
 from tests.vector.bounds import stretched
 from vecspaces import spaces
 from vecspaces.errors import FailedCheckError
-from vecspaces.spaces import Box, Discrete, Space
+from vecspaces.spaces import Box, Space
 from vecspaces.testing import Finding, Report, check_env, isolation, probes
 from vecspaces.testing.isolation import Played, run_isolated
 from vecspaces.testing.probes import use_up
-from vecspaces.testing.recording import DeclaredInfos, Recorder
 from vecspaces.testing.report import SEVERITIES
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
@@ -82,15 +81,6 @@ def test_nothing_is_found_in_a_sound_environment(in_process: None) -> None:
     assert report.findings == () and report.ok
     assert report.num_steps == STEPS
     report.raise_for_findings("note")
-
-
-def test_declared_keys_that_no_info_has_are_named() -> None:
-    declared = DeclaredInfos(spaces.Dict(cost=Box(0, 1), time=Discrete(99), place=Box(0, 1)))
-    recorder = Recorder(Sound(), 0, STEPS, str, inspect=True, declared=declared)
-    assert len(list(recorder.play())) > STEPS
-    assert recorder.findings == {} and declared.missing == ["cost", "place"]
-    assert declared.explain({"cost": "high"}) is not None
-    assert declared.missing == ["place"]  # the cost is there, and wrong
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not fork here")

@@ -76,7 +76,6 @@ _ADVICE: Mapping[str, Mapping[str, str]] = {
         "leaks-memory": "keep nothing of the steps and episodes that are over",
     },
     "note": {
-        "info-missing": "return it, or take it out of info_space: it costs a row in each step",
         "render-unavailable": "install what rendering needs, or set MUJOCO_GL=egl",
     },
 }
@@ -149,8 +148,6 @@ def check_env(
     began = time.monotonic()
     check = _Check(make_env, num_steps=num_steps, seed=seed, timeout=timeout)
     check.run()
-    if agents is not None:  # the adapter's masks, which environments need not have
-        check.findings.pop("info-missing", None)
     findings = sorted(
         check.findings.values(), key=lambda finding: SEVERITIES.index(finding.severity)
     )

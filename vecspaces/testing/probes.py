@@ -23,7 +23,7 @@ import numpy as np
 from vecspaces import system
 from vecspaces.checks import show_value
 from vecspaces.testing.isolation import Played, ProbeHost
-from vecspaces.testing.recording import DeclaredInfos, Recorder, digest
+from vecspaces.testing.recording import Recorder, digest
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.group.building import Builder, Built, WrongSpace, is_vector_env
 
@@ -87,7 +87,7 @@ def inspect_alone(host: ProbeHost, played: Played, budget: float) -> None:
     if isinstance(built.info_space, WrongSpace):
         played.findings["info-space"] = built.info_space.text
     elif built.info_space is not None:
-        declared = DeclaredInfos(built.info_space)
+        declared = built.info_space.spaces
     recorder = _record(host, env, inspect=True, declared=declared)
     played.trace = trace = recorder.trace
     findings, state = recorder.findings, _global_state()
@@ -98,9 +98,6 @@ def inspect_alone(host: ProbeHost, played: Played, budget: float) -> None:
                     f"{trace[-1].where}: draws from the global generators of `random` or NumPy, or "
                     "seeds them"
                 )
-    if declared is not None and declared.missing:
-        names = ", ".join(f"info[{key!r}]" for key in declared.missing)
-        findings["info-missing"] = f"no info of {len(trace)} resets and steps has {names}"
     played.findings.update(findings)
 
 

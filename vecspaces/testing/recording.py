@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -14,7 +14,6 @@ from vecspaces.checks import show_value
 from vecspaces.errors import InvalidFlagError, InvalidInfoError, InvalidRewardError
 from vecspaces.interop import foreign_values, native_space
 from vecspaces.sampling import fit_mask
-from vecspaces.spaces import Dict
 from vecspaces.vector.group import validation
 from vecspaces.vector.group.form import InvalidResult
 
@@ -82,7 +81,8 @@ class Recorder:
     """Plays one environment: resets, steps, and resets at the end of each episode.
 
     `seed` is the seed of the first reset; later ones have none. `note` is called with a description
-    of the next action. With `inspect`, `findings` has the faults of results.
+    of the next action. With `inspect`, `findings` has the faults of results; `declared` are the
+    spaces of an info_space.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Recorder:
         note: Callable[[str], Any],
         *,
         inspect: bool = False,
-        declared: DeclaredInfos | None = None,
+        declared: Mapping[str, Any] | None = None,
     ) -> None:
         self.env, self._declared = env, declared
         self._seed, self._num_steps, self._note, self._inspect = seed, num_steps, note, inspect
@@ -205,7 +205,8 @@ class Recorder:
                 cloudpickle.dumps(value)
             except Exception as error:  # whatever a __reduce__ raises
                 self._find("info", f"returns info[{key!r}], which cannot be pickled ({error})")
-        wrong = None if self._declared is None else self._declared.explain(info)
+        declared = self._declared
+        wrong = None if declared is None else validation.explain_info(declared, info)
         if wrong is not None:
             self._find("info-space", f"returns an info outside of its info_space: {wrong}")
 
@@ -222,20 +223,6 @@ class Recorder:
 
 class StopPlaying(Exception):  # noqa: N818 (no error: a finding reports the fault)
     """The environment returned a result after which it cannot be stepped."""
-
-
-class DeclaredInfos:
-    """Checks infos against an info_space as a vector env with `validate=True` does."""
-
-    def __init__(self, space: Dict[Any]) -> None:
-        self._spaces = space.spaces
-        #: The keys that no info had, in the order of the space.
-        self.missing = list(space.spaces)
-
-    def explain(self, info: dict[Any, Any]) -> str | None:
-        """Return why an info is not in the space; None if it is."""
-        self.missing = [key for key in self.missing if key not in info]
-        return validation.explain_info(self._spaces, info)
 
 
 class Difference(NamedTuple):

@@ -43,10 +43,10 @@ class Report:
         seconds: The duration of the check.
 
     Example:
-        >>> finding = Finding("info-missing", "note", "no info has info['cost']", "return it")
+        >>> finding = Finding("render-unavailable", "note", "no display", "set MUJOCO_GL=egl")
         >>> report = Report((finding,), 300, 2.5)
         >>> report.ok, str(report.findings[0])
-        (True, "note info-missing: no info has info['cost']: return it")
+        (True, 'note render-unavailable: no display: set MUJOCO_GL=egl')
     """
 
     findings: tuple[Finding, ...]
