@@ -373,5 +373,14 @@ class DummyVecEnv(_DropIn):
         return environments
 
 
-#: Converts a vector env for the algorithms and wrappers of Stable-Baselines3.
-as_vec_env = VecspacesVecEnv
+def as_vec_env(vector_env: Any, *, dead_rows: str = "refuse") -> VecspacesVecEnv:
+    """Convert a vector env for the algorithms and wrappers of Stable-Baselines3.
+
+    Args:
+        vector_env: As for `VecspacesVecEnv`, whose errors it raises.
+        dead_rows: `"refuse"` or `"keep"`, as there.
+
+    Returns:
+        A `stable_baselines3.common.vec_env.VecEnv`.
+    """
+    return VecspacesVecEnv(vector_env, dead_rows=dead_rows)

@@ -133,5 +133,13 @@ class _Translated(vector.VectorObservationWrapper[Any, Any, Any, Any]):
         return self._translate(observations)
 
 
-#: Converts a vector env for Gymnasium's wrappers and for existing code.
-as_gymnasium = GymnasiumVectorEnv
+def as_gymnasium(vector_env: vector.VectorEnv[Any, Any, Any]) -> GymnasiumVectorEnv:
+    """Return a vector env with Gymnasium's interface, for its wrappers and for existing code.
+
+    Args:
+        vector_env: As for `GymnasiumVectorEnv`, whose errors it raises.
+
+    Returns:
+        A `gymnasium.vector.VectorEnv` whose spaces are Gymnasium's.
+    """
+    return GymnasiumVectorEnv(vector_env)
