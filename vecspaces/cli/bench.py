@@ -11,12 +11,11 @@ from functools import partial
 from math import hypot, inf
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 
 from vecspaces import __version__
 from vecspaces.cli import options
-from vecspaces.cli.console import Show, make_table, output, progress_bar, write_json
+from vecspaces.cli.console import Show, announce, make_table, output, progress_bar, write_json
 from vecspaces.cli.contenders import Contender, Cost, find_contenders, measure_cost
 from vecspaces.cli.options import option
 from vecspaces.cores import count_usable_cores
@@ -52,7 +51,7 @@ def bench(
     most = min(num_envs, max_workers or count_usable_cores())
     counts = sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
     report = Report(env, num_envs, env_kwargs)
-    typer.echo(f"Measuring {num_envs} environments for about {seconds:g} s.", err=True)
+    announce(f"Measuring {num_envs} environments for about {seconds:g} s.")
     with progress_bar(seconds) as show:
         report.measure(make, counts, seconds, show)
     report.print(output(json_file))

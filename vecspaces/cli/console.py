@@ -81,3 +81,9 @@ def progress_bar(total: float) -> Iterator[Show]:
         yield show
     finally:
         print(f"\r{'':{width}}\r" if width else "", end="", file=sys.stderr, flush=True)
+
+
+def announce(text: str) -> None:
+    """Print a text on standard error, if there is one."""
+    if text:
+        typer.echo(text, err=True)
