@@ -102,9 +102,11 @@ class ManagedVectorEnv(
         counts = [count for description in descriptions for count in description.counts]
         # Rows that step together, because their environments are one vector env.
         self._together = rows_of(counts)
-        # Whether a step of all rows notes which episodes ended: for checks of actions, and for
-        # refusals after an end (DISABLED).
-        self._notes_ends = self._mode is not AutoresetMode.NEXT_STEP or settings.validate
+        # Whether a step of all rows notes which episodes ended: for refusals after an end
+        # (DISABLED), and for checks of actions, which the step after an end ignores (NEXT_STEP).
+        self._notes_ends = self._mode is _DISABLED or (
+            settings.validate and self._mode is AutoresetMode.NEXT_STEP
+        )
         declared = settings.info_space
         self.info_space = (agree_on_infos(descriptions) if declared is None else declared) or None
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": self._mode}
@@ -285,10 +287,11 @@ class ManagedVectorEnv(
         if buffers.infos:
             buffers.infos[slot].read(infos, self.copy)
         if self._notes_ends:
-            ended = terminations | truncations
-            engine.rows.note_ends(slice(None), ended)
-            if self._mode is _SAME_STEP and 1 in ended.tobytes():
-                buffers.add_finals(infos, np.arange(self.num_envs), ended)
+            engine.rows.note_ends(slice(None), terminations | truncations)
+        elif self._mode is _SAME_STEP and (
+            1 in terminations.tobytes() or 1 in truncations.tobytes()
+        ):
+            buffers.add_finals(infos, range(self.num_envs), terminations | truncations)
         observations, rewards = buffers.observations[slot].read(self.copy), written.rewards.copy()
         engine.end(ticket)
         return observations, rewards, terminations, truncations, infos

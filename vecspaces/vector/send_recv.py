@@ -341,7 +341,7 @@ class SendRecv:
         if not is_plain or 1 in ended.tobytes():
             table.note_ends(numbers, ended)
         if self._mode is _SAME_STEP and ended.any():
-            buffers.add_finals(infos, numbers, ended)
+            buffers.add_finals(infos, rows, ended)
         observations = buffers.observations[slot].read(copy=True, index=numbers)
         transition = Transition(observations, rewards, terminations, truncations, infos, numbers)
         transition._parts = parts

@@ -181,13 +181,13 @@ class Buffers:
             part.copy_rows(other, slice(None))
 
     def add_finals(
-        self, infos: dict[str, Any], rows: npt.NDArray[Any], ended: npt.NDArray[np.bool_]
+        self, infos: dict[str, Any], rows: Sequence[int], ended: npt.NDArray[np.bool_]
     ) -> None:
         """Add last observations to merged infos of `rows`, some of which `ended` an episode."""
         assert self.finals is not None
-        last = np.full(len(rows), None, dtype=object)
-        for place in np.flatnonzero(ended).tolist():
-            last[place] = self.finals.item(int(rows[place]))
+        last, item = np.empty(len(rows), dtype=object), self.finals.item
+        for place in ended.nonzero()[0].tolist():
+            last[place] = item(rows[place])
         infos["final_obs"], infos["_final_obs"] = last, ended
 
     def release(self) -> None:

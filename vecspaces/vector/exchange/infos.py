@@ -14,7 +14,7 @@ step together, and cannot depend on how they are divided among workers.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -28,11 +28,13 @@ from vecspaces.vector.exchange.snapshots import IMMUTABLE, snapshot
 _PLAIN = (int, float, bool)
 # NumPy makes one array of these; it rounds only integers that no dtype can represent together.
 _NUMBERS = FLOATS | {int, bool, np.int64, np.int32}
+_are_numbers = _NUMBERS.issuperset
 _INTEGERS = (int, np.integer, np.bool_)
 _NUMERIC = frozenset("biufc")
 # Up to this number of rows, infos are sent unchanged.
 _FEW = 4
-_DICT, _ARRAY = {dict}, {np.ndarray}
+_DICT, _ARRAY = frozenset((dict,)), {np.ndarray}
+_are_dicts = _DICT.issuperset
 # The codes of `array` and NumPy for Python numbers.
 _CODES = {float: ("d", "f8"), int: ("q", "i8"), bool: ("b", "?")}
 # The former types of a column's entries: arrays, NumPy scalars, Python numbers. Members of an Enum
@@ -66,8 +68,6 @@ class Column:
 
 
 Columns = dict[str, Column]
-# The rows that report some keys, and the values of each: a list, an array, or columns of dicts.
-_Block: TypeAlias = tuple[Sequence[int], dict[str, Any]]
 
 
 class InfosByRow(dict[int, dict[str, Any]]):
@@ -100,32 +100,30 @@ def as_columns(part: Part) -> Columns:
 
 def gather(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
     """Sort infos of single environments, given by row as plain dicts, by key."""
-    return {
-        key: Column(rows, values)
-        for rows, columns in _by_key(infos)
-        for key, values in columns.items()
-    }
+    columns = _by_key(list(infos), list(infos.values()))
+    return {key: Column(rows, values) for key, (rows, values) in columns.items()}
 
 
-def _by_key(infos: Mapping[int, Mapping[str, Any]]) -> list[_Block]:
-    """Sort infos by key: one block if all have the same keys, otherwise one block per key."""
-    rows, dicts = list(infos), list(infos.values())
-    # The usual case: every info has the keys of the first, and no more.
-    if len(dicts) == 1:
-        return [(rows, {key: [value] for key, value in dicts[0].items()})]
+def _by_key(
+    rows: Sequence[int], dicts: Sequence[Mapping[str, Any]]
+) -> dict[str, tuple[Sequence[int], list[Any]]]:
+    """Sort infos by key; return the rows that report each, and their values."""
     keys = dicts[0] if dicts else ()
+    # The usual case: every info has the keys of the first, and no more.
     if sum(map(len, dicts)) == len(keys) * len(dicts):
         try:
-            return [(rows, {key: [info[key] for info in dicts] for key in keys})]
+            return {key: (rows, [info[key] for info in dicts]) for key in keys}
         except KeyError:
             pass  # the same number of keys, but other keys
     columns: dict[str, tuple[list[int], list[Any]]] = {}
-    for row, info in infos.items():
+    for row, info in zip(rows, dicts, strict=True):
         for key, value in info.items():
-            reporting, values = columns.setdefault(key, ([], []))
+            if key not in columns:
+                columns[key] = [], []
+            reporting, values = columns[key]
             reporting.append(row)
             values.append(value)
-    return [(reporting, {key: values}) for key, (reporting, values) in columns.items()]
+    return {**columns}
 
 
 def split(parts: Iterable[Part], rows: Iterable[int]) -> dict[int, dict[str, Any]]:
@@ -265,54 +263,88 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     first value and truncates the others. Arrays of one shape are stacked. Anything else becomes an
     array of objects with copies of each environment's value.
     """
-    if num_envs == 1 and len(parts) == 1 and parts[0] and parts[0].__class__ is InfosByRow:
-        only = _merge_only(parts[0])
-        if only is not None:
-            return only
+    part = parts[0] if len(parts) == 1 else _join(parts)
+    if isinstance(part, InfosByRow):
+        return _merge_dicts(list(part), list(part.values()), num_envs)
+    columns = {}
+    for key, column in part.items():
+        columns[key] = column.rows, values_of(column) if key == "final_obs" else column.values
+    return _merge_columns(columns, num_envs)
+
+
+def _merge_dicts(
+    rows: list[int], dicts: Sequence[Mapping[str, Any]], num_envs: int
+) -> dict[str, Any]:
+    """Merge the infos of some rows, in one pass if all rows have one with the same keys."""
     infos: dict[str, Any] = {}
-    count, (everyone, mask_of_all) = 0, _everyone(num_envs)
-    for rows, columns in _blocks(parts):
-        is_whole, mask = [*rows] == everyone, mask_of_all
-        if not is_whole:
-            mask = np.zeros(num_envs, np.bool_)
-            mask[rows] = True
-        count, copy_mask = count + len(columns), mask.copy
-        for key, values in columns.items():
-            is_list = values.__class__ is list and key != "final_obs"
-            merged: Any = None
-            if is_list:  # without a call for most numbers; `_stack` finds rounded integers
-                if _NUMBERS.issuperset(map(type, values)):
-                    merged = np.array(values)
-                    if merged.dtype.kind in "fO" and values[0].__class__ not in FLOATS:
-                        merged = _stack(values)
-                else:
-                    merged = _stack(values)
-            if merged is None:
-                merged = _merge_others(key, values, rows, num_envs)
-            if not is_whole and merged.__class__ is not dict:
-                merged = _spread(merged, rows, num_envs)
-            infos[key] = merged
-            infos[f"_{key}"] = copy_mask()
-    if len(infos) < 2 * count:  # an environment uses the name of a mask
-        masks = {f"_{key}" for part in parts for key in as_columns(part)}
-        return merge([_without(as_columns(part), masks) for part in parts], num_envs)
+    everyone, mask = _everyone(num_envs)
+    if rows == everyone:
+        first, copy_mask, is_single = dicts[0], mask.copy, num_envs == 1
+        if is_single or sum(map(len, dicts)) == len(first) * num_envs:
+            try:
+                for key, value in first.items():
+                    kind = value.__class__
+                    values = [value] if is_single else [info[key] for info in dicts]
+                    # Without a call for most numbers; `_stack` finds rounded integers.
+                    if (
+                        kind in _NUMBERS if is_single else _are_numbers(map(type, values))
+                    ) and key != "final_obs":
+                        merged: Any = np.array(values)
+                        if kind not in FLOATS and merged.dtype.kind in "fO":
+                            merged = _stack(values)
+                    elif kind is dict and _are_dicts(map(type, values)) and key != "final_obs":
+                        merged = _merge_dicts(rows, values, num_envs)
+                    else:
+                        merged = _merge_values(key, values, rows, num_envs)
+                    infos[key], infos[f"_{key}"] = merged, copy_mask()
+            except KeyError:
+                infos = {}  # the same number of keys, but other keys
+            if len(infos) == 2 * len(first):  # no environment uses the name of a mask
+                return infos
+    return _merge_columns(_by_key(rows, dicts), num_envs)
+
+
+def _merge_columns(
+    columns: Mapping[str, tuple[Sequence[int], Any]], num_envs: int
+) -> dict[str, Any]:
+    """Merge the values of each key, which some rows report."""
+    infos: dict[str, Any] = {}
+    everyone, mask_of_all = _everyone(num_envs)
+    reporting: Sequence[int] = everyone
+    is_whole, mask, masks = True, mask_of_all, {f"_{key}" for key in columns}
+    for key, (rows, values) in columns.items():
+        if key in masks:  # an environment uses the name of a mask
+            continue
+        if rows is not reporting and rows != reporting:
+            is_whole, reporting, mask = [*rows] == everyone, rows, mask_of_all
+            if not is_whole:
+                mask, index = np.zeros(num_envs, np.bool_), np.array(rows, np.intp)
+                mask[index] = True
+        merged = _merge_values(key, values, rows, num_envs)
+        if not is_whole and merged.__class__ is not dict:
+            shape = (num_envs, *merged.shape[1:])
+            make = np.empty if merged.dtype == object else np.zeros
+            full = make(shape, merged.dtype)
+            full[index] = merged
+            merged = full
+        infos[key], infos[f"_{key}"] = merged, mask.copy()
     return infos
 
 
-def _merge_only(part: InfosByRow) -> dict[str, Any] | None:
-    """Merge the numbers and arrays of a single environment in half the time; None: others too."""
-    infos: dict[str, Any] = {}
-    (info,), make_mask = part.values(), _everyone(1)[1].copy
-    for key, value in info.items():
-        if value.__class__ in _NUMBERS:
-            infos[key] = np.array([value])
-        elif value.__class__ is np.ndarray and value.ndim and _is_numeric(value):
-            infos[key] = value[None].copy()
-        else:
-            return None
-        infos[f"_{key}"] = make_mask()
-    usual = len(infos) == 2 * len(info) and "final_obs" not in info
-    return infos if usual else None
+def _merge_values(key: str, values: Any, rows: Sequence[int], num_envs: int) -> Any:
+    """Merge the values of one key: a list, an array, or columns of dicts."""
+    if key == "final_obs":
+        return _objects(values)
+    if values.__class__ is np.ndarray:
+        return values.copy()
+    if values.__class__ is dict:
+        return merge([values], num_envs)
+    merged = _stack(values)
+    if merged is not None:
+        return merged
+    # A subclass of dict may look up other items than it shows.
+    dicts = [value if value.__class__ is dict else dict(value.items()) for value in values]
+    return _merge_dicts([*rows], dicts, num_envs)
 
 
 @lru_cache(maxsize=16)
@@ -321,32 +353,14 @@ def _everyone(num_envs: int) -> tuple[list[int], npt.NDArray[np.bool_]]:
     return list(range(num_envs)), np.ones(num_envs, np.bool_)
 
 
-def _without(columns: Columns, keys: Collection[str]) -> Columns:
-    """Return the columns of other keys."""
-    return {key: column for key, column in columns.items() if key not in keys}
-
-
-def _blocks(parts: Sequence[Part]) -> list[_Block]:
-    """Join parts: return each key once, with the rows that report it."""
-    part = parts[0] if len(parts) == 1 else _join(parts)
-    if isinstance(part, InfosByRow):
-        return _by_key(part)
-    blocks: list[_Block] = []
-    for key, column in part.items():
-        values = column.values
-        if key == "final_obs" or type(values) not in (dict, np.ndarray):
-            values = values_of(column)
-        if not blocks or blocks[-1][0] is not column.rows:
-            blocks.append((column.rows, {}))
-        blocks[-1][1][key] = values
-    return blocks
-
-
 def _join(parts: Sequence[Part]) -> Part:
     """Join infos of disjoint rows."""
     by_row = [part for part in parts if isinstance(part, InfosByRow)]
     if len(by_row) == len(parts):
-        return InfosByRow(item for part in by_row for item in part.items())
+        together = InfosByRow()
+        for infos in by_row:
+            together.update(infos)
+        return together
     by_key: dict[str, list[Column]] = {}
     for part in parts:
         for key, column in as_columns(part).items():
@@ -375,19 +389,6 @@ def _join(parts: Sequence[Part]) -> Part:
     return joined
 
 
-def _merge_others(key: str, values: Any, rows: Sequence[int], num_envs: int) -> Any:
-    """Merge dicts, arrays, and last observations."""
-    if key == "final_obs":
-        return _objects(values)
-    if values.__class__ is np.ndarray:
-        return values.copy()
-    if values.__class__ is list:
-        # A subclass of dict may look up other items than it shows.
-        dicts = [value if value.__class__ is dict else dict(value.items()) for value in values]
-        values = InfosByRow(zip(rows, dicts, strict=True))
-    return merge([values], num_envs)
-
-
 def find_endless(infos: Mapping[int, Mapping[str, Any]]) -> tuple[int, str] | None:
     """Find the first row, and its key, whose value is nested too deeply to be merged."""
     for row, info in infos.items():
@@ -397,14 +398,6 @@ def find_endless(infos: Mapping[int, Mapping[str, Any]]) -> tuple[int, str] | No
             except RecursionError:
                 return row, key
     return None
-
-
-def _spread(values: npt.NDArray[Any], rows: Sequence[int], num_envs: int) -> npt.NDArray[Any]:
-    """Return an array of all rows, with zero or None except in `rows`."""
-    shape = (num_envs, *values.shape[1:])
-    full = np.empty(shape, object) if values.dtype == object else np.zeros(shape, values.dtype)
-    full[rows] = values
-    return full
 
 
 def _are_alike_rows(arrays: list[npt.NDArray[Any]]) -> bool:
@@ -418,11 +411,20 @@ def _are_alike_rows(arrays: list[npt.NDArray[Any]]) -> bool:
 
 def _stack(values: Sequence[Any]) -> npt.NDArray[Any] | None:
     """Make one array of values, of objects if necessary; None: all are dicts."""
-    types, first = set(map(type, values)), values[0]
-    if types <= _NUMBERS:
+    types = set(map(type, values))
+    if types == _ARRAY and values[0].dtype.kind in _NUMERIC:
+        try:
+            stacked = np.array(values)
+        except ValueError:  # of several shapes
+            return _objects(values)
+        if stacked.dtype is values[0].dtype:  # as it is at nearly every step
+            return stacked
+    elif types == _DICT:
+        return None
+    elif types <= _NUMBERS:
         return _stack_numbers(values, types)
-    if types == _ARRAY and first.ndim and first.dtype.kind in _NUMERIC and _are_alike(values):
-        return np.array(values, first.dtype)  # as it is at nearly every step
+    elif types <= IMMUTABLE:
+        return _objects(values)
     kind, *others = set(map(_kind, values))
     if others or kind is None:
         return _objects(values)

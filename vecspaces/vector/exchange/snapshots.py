@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
+_are_immutable = IMMUTABLE.issuperset
 
 
 def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
@@ -26,6 +27,8 @@ def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
     """
     if value.__class__ in IMMUTABLE:
         return value
+    if known is None and value.__class__ is dict and _are_immutable(map(type, value.values())):
+        return value.copy()
     # The copies so far, by the id of the original, for objects that contain themselves.
     known = {} if known is None else known
     if id(value) in known:
@@ -37,11 +40,15 @@ def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
         return value
     try:
         # `copy.copy` needs a microsecond to choose how.
-        copied: Any = {} if value.__class__ is dict else copy.copy(value)
+        copied: Any
+        if value.__class__ is dict:
+            copied = {}
+        else:
+            copied = value.copy("K") if value.__class__ is np.ndarray else copy.copy(value)
         known[id(value)] = copied
         if isinstance(value, dict):
             for key, part in value.items():
-                copied[key] = snapshot(part, known)
+                copied[key] = part if part.__class__ in IMMUTABLE else snapshot(part, known)
         elif isinstance(value, (list, deque)):
             for position, part in enumerate(value):
                 copied[position] = snapshot(part, known)

@@ -138,6 +138,8 @@ class SingleEnvs(Group):
                 text = f"reset must take seed and options, and return (observation, info): {error}"
                 raise failed(InvalidResult(TypeError, "", text), (row,), command) from None
             raise Failure.of(error, (row,), command) from None
+        if result.__class__ is tuple and len(result) == 2 and result[1].__class__ is dict:
+            return result  # without a call for the usual form
         try:
             return unpack_reset(result)
         except InvalidResult as error:
@@ -168,7 +170,7 @@ class SingleEnvs(Group):
             finals = self._buffers.finals
             assert finals is not None
             finals.write(row, observation)
-            final = snapshot(as_info(info))
+            final = snapshot(as_info(info)) if info or info.__class__ is not dict else {}
             observation, info = self.reset_env(row, "step", arguments)
             info = {**info, "final_info": final}
         return observation, info
