@@ -89,17 +89,6 @@ def hurry_by(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 T = TypeVar("T")
 
 
-def quietly(measure: Callable[[], T], holds: Callable[[T], object], tries: int = 8) -> T:
-    """Return the first measurement that holds, or the last one.
-
-    For figures that are wrong if another process takes the core during the measurement.
-    """
-    for _ in range(tries - 1):
-        if holds(measured := measure()):
-            return measured
-    return measure()
-
-
 def settled(read: Callable[[], T], expected: T) -> T:
     """What `read` returns, as soon as it is `expected`, or after half a minute.
 
@@ -164,18 +153,6 @@ def _exists(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z" or parent == os.getpid()
-
-
-@contextlib.contextmanager
-def interrupted_after(seconds: float) -> Iterator[None]:
-    """Raise KeyboardInterrupt in the block after some time."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager

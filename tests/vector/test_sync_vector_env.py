@@ -18,7 +18,7 @@ from tests.contract import assert_same_step
 from tests.envs import Ledger, Sampler, ledgers
 from vecspaces import spaces
 from vecspaces.errors import ClosedEnvironmentError
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, ThreadVectorEnv
 
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda envs: pickle.loads(pickle.dumps(envs))}
 
@@ -64,13 +64,18 @@ def test_both_live_apart(copied: Any) -> None:
 # ---------------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize("copying", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_workers_are_not_copied(copying: Any) -> None:
-    with (
-        AsyncVectorEnv(ledgers(1), num_workers=1) as envs,
-        pytest.raises(TypeError, match=r"cannot be copied or pickled.* use SyncVectorEnv"),
-    ):
-        copying(envs)
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (AsyncVectorEnv, r"cannot be copied or pickled.* use SyncVectorEnv"),
+        (ThreadVectorEnv, "threads of the caller's process"),
+    ],
+)
+def test_workers_are_not_copied(kind: Any, text: str) -> None:
+    with kind(ledgers(1)) as envs:
+        for copying in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=text):
+                copying(envs)
 
 
 def test_what_is_closed_is_not_copied(copied: Any) -> None:

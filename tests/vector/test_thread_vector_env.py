@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import pickle
 import select
-import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -187,8 +184,10 @@ def test_a_slow_warning_has_the_stack_of_the_thread(gate: Gate) -> None:
         envs.reset(seed=0)
         envs.step_async([0, HANG, 0])
         slow = pytest.warns(SlowEnvironmentWarning, match=r"(?s)step of environment 1 .*in wait_at")
-        with slow, pytest.raises(StepTimeoutError):
-            envs.step_wait(timeout=0.5)
+        with slow as caught:
+            while not any("environment 1 " in str(warning.message) for warning in caught):
+                with pytest.raises(StepTimeoutError):
+                    envs.step_wait(timeout=0.5)
         gate.opens.set()
         assert envs.step_wait()[1].tolist() == [1, 1, 1]
 
@@ -217,44 +216,6 @@ def test_close_from_another_thread_ends_a_wait(gate: Gate) -> None:
     envs.close()
 
 
-def test_a_signal_handler_may_close_and_ctrl_c_leaves_the_wait_repeatable(gate: Gate) -> None:
-    envs = make(gate, count=2)
-    envs.reset(seed=0)
-    main = threading.main_thread().ident
-    assert main is not None
-    envs.step_async([HANG, 0])
-    interrupt = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
-    interrupt.start()
-    with pytest.raises(KeyboardInterrupt) as caught:
-        envs.step_wait()
-    assert "environment 0" in caught.value.__notes__[0]
-    gate.opens.set()
-    assert envs.step_wait()[1].tolist() == [1, 1]
-    gate.opens.clear()
-    envs.step_async([HANG, 0])
-    before = signal.signal(signal.SIGUSR1, lambda *_: (gate.opens.set(), envs.close())[1])
-    try:
-        threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGUSR1)).start()
-        with within(5.0), pytest.raises(ClosedEnvironmentError, match="during step"):
-            envs.step_wait()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-def test_fileno_is_readable_while_recv_would_return(gate: Gate) -> None:
-    def readable(timeout: float) -> bool:
-        return bool(select.select([envs.fileno()], [], [], timeout)[0])
-
-    with make(gate, count=2) as envs:
-        envs.reset(seed=0)
-        assert readable(0) and len(envs.recv(2).env_ids) == 2 and not readable(0)
-        envs.send([0, HANG])
-        assert readable(30) and envs.recv(timeout=0, at_least=0).env_ids.tolist() == [0]
-        assert not readable(0)
-        gate.opens.set()
-        assert readable(30) and envs.recv(timeout=0, at_least=0).env_ids.tolist() == [1]
-
-
 def test_fileno_is_not_readable_for_an_answer_that_was_read_before_its_thread_went_on() -> None:
     class Caller:
         def release(self) -> None:
@@ -269,12 +230,9 @@ def test_fileno_is_not_readable_for_an_answer_that_was_read_before_its_thread_we
     inbox.close()
 
 
-def test_it_is_neither_copied_nor_pickled_nor_used_in_a_forked_process(gate: Gate) -> None:
+def test_it_is_not_used_in_a_forked_process(gate: Gate) -> None:
     with make(gate) as envs:
         envs.reset(seed=0)
-        for refused in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError, match="threads of the caller's process"):
-                refused(envs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
             child = os.fork()
