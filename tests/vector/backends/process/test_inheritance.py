@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -97,9 +98,15 @@ class Starting(Ledger):
 
 
 class Handling(Ledger):
-    """A ledger that runs an event loop, and sends a signal to its own process."""
+    """A ledger that runs an event loop in its thread, and sends a signal to its own process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = threading.get_ident()  # Playwright's and others' objects own it
 
     def run_loops(self) -> list[int]:
+        assert threading.get_ident() == self.thread
+
         async def answer() -> int:
             return 42
 

@@ -1,23 +1,27 @@
-"""What environments start ends with their worker, however that ends, and however it was started."""
+"""Workers end with their caller, and what environments start with their worker, however it ends."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.crosses import diagonal
+from tests.crosses import diagonal, ordinarily
 from tests.envs import Ledger
+from tests.leaks import made_here, shared_memory
 from tests.programs import environ, run_python
-from tests.vector.bounds import assert_gone, kill, within
+from tests.vector.bounds import assert_gone, kill, wait_until_idle, within
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process import processes, tree
@@ -25,7 +29,21 @@ from vecspaces.vector.backends.process import processes, tree
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds processes by /proc")
 
 METHODS = ("fork", "spawn", "forkserver")
+FORK_OR_FULL = ordinarily(lambda method: method == "fork", zip(METHODS, strict=True))
 STUBBORN = "trap '' TERM; echo ready; exec sleep 1000"
+
+
+def compute() -> None:
+    while True:
+        pass
+
+
+# Native code that keeps the interpreter's lock is not among it: docs/reliability.md says so.
+OCCUPATIONS: dict[str, Callable[[], Any]] = {
+    "sleeping": lambda: threading.Event().wait(),
+    "computing": compute,
+    "in native code": lambda: ctypes.CDLL(None).sleep(1000),
+}
 
 
 class Host(Ledger):
@@ -33,8 +51,10 @@ class Host(Ledger):
 
     Args:
         number: Which environment it is.
-        hangs: Whether its first episode hangs in a step.
+        hangs: Whether it is occupied for ever by action 4.
     """
+
+    occupation = "sleeping"
 
     def __init__(self, number: int = 0, hangs: bool = False) -> None:
         super().__init__(number)
@@ -59,7 +79,7 @@ class Host(Ledger):
 
     def step(self, action: Any) -> Any:
         if self.hangs and action == 4:
-            threading.Event().wait()
+            OCCUPATIONS[self.occupation]()
         return super().step(action)
 
 
@@ -107,32 +127,80 @@ def test_what_an_environment_starts_ends_with_its_worker(
 
 
 PROGRAM = """
-import os, signal, sys
+import os, signal, sys, threading
+from pathlib import Path
 from tests.vector.backends.process.test_tree import make
+from tests.vector.bounds import wait_until_running
 
 if __name__ == "__main__":
-    envs = make(sys.argv[1])
-    envs.reset()
-    print(*sum(envs.get_attr("pids"), []), *[process.pid for process in envs.processes], flush=True)
-    if sys.argv[2] == "busy":
-        envs.step_async([0, 4])
-    os.kill(os.getpid(), signal.SIGKILL)
+    method, state, folder = sys.argv[1:]
+    with make(method) as envs:
+        envs.reset()
+        pids = sum(envs.get_attr("pids"), [])
+        envs.call(lambda env: setattr(env, "close", (Path(folder) / f"closed {env.number}").touch))
+        holder = os.fork()  # it keeps the caller's ends of all pipes open
+        if holder == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            threading.Event().wait()
+        if state != "idle":
+            envs.set_attr("occupation", state)
+            envs.step_async([0, 4])
+            wait_until_running(envs, 1)
+        print(holder, *pids, *[process.pid for process in envs.processes], flush=True)
+        envs.step_wait() if state != "idle" else threading.Event().wait()
 """
 
 
-@diagonal(method=METHODS, state=["idle", "busy"])
-def test_what_an_environment_starts_ends_with_the_caller(
-    method: str, state: str, tmp_path: Any
+@contextlib.contextmanager
+def running_caller(folder: Path, method: str, state: str) -> Iterator[Any]:
+    """A program in a state of a vector env; at the end, nothing of it may be left."""
+    (folder / "program.py").write_text(PROGRAM)
+    names = shared_memory()
+    with subprocess.Popen(
+        [sys.executable, str(folder / "program.py"), method, state, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ(),
+        start_new_session=True,
+    ) as caller:
+        holder = 0
+        try:
+            assert caller.stdout is not None
+            holder, *pids = map(int, caller.stdout.readline().split())
+            assert len(pids) == 10
+            yield caller
+            with within(4.0):
+                assert_gone(pids)
+        finally:
+            caller.kill()
+            if holder:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(holder, signal.SIGKILL)
+    assert made_here(shared_memory() - names) == set()
+
+
+@diagonal(method=METHODS, state=["idle", *OCCUPATIONS])
+def test_workers_and_what_environments_start_end_with_the_caller(
+    method: str, state: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, str(tmp_path / "program.py"), method, state]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ()) as program:
-        assert program.stdout is not None
-        pids = list(map(int, program.stdout.readline().split()))
-    assert program.returncode == -signal.SIGKILL
-    assert len(pids) == 10
-    with within(4.0):
-        assert_gone(pids)
+    with running_caller(tmp_path, method, state) as caller:
+        caller.kill()
+    closed = {path.name for path in tmp_path.glob("closed *")}
+    assert state != "idle" or closed == {"closed 0", "closed 1"}
+
+
+@pytest.mark.parametrize("method", FORK_OR_FULL)
+def test_ctrl_c_in_a_long_step_ends_all_and_shows_one_traceback(
+    method: str, tmp_path: Path
+) -> None:
+    with running_caller(tmp_path, method, "computing") as caller:
+        wait_until_idle(caller.pid)
+        os.killpg(caller.pid, signal.SIGINT)
+        _, err = caller.communicate(timeout=30)
+    assert err.count("Traceback") == 1
+    assert "\nKeyboardInterrupt\n" in err
+    assert "\nstep was waiting " in err
 
 
 LEAVER = """
