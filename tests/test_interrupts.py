@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.envs import Ledger, ledgers
+from tests.envs import Gated, Ledger, ledgers
 from tests.envs.faulty import arm, factories
 from tests.interrupts import Counting, Interrupts, Struck, guarded
 from tests.leaks import children
@@ -410,33 +410,19 @@ def test_an_exception_of_a_signal_handler_in_an_environment_is_raised_as_it_is(
         signal.signal(signal.SIGUSR1, previous)
 
 
-class Held(Ledger):
-    """Steps when a file exists, or after 30 s."""
-
-    def __init__(self, sign: Path) -> None:
-        super().__init__()
-        self.sign = sign
-
-    def step(self, action: Any) -> Any:
-        give_up = time.monotonic() + 30.0
-        while not self.sign.exists() and time.monotonic() < give_up:
-            time.sleep(0.01)
-        return super().step(action)
-
-
 @pytest.mark.parametrize("kind", [ThreadVectorEnv, AsyncVectorEnv])
 def test_a_signal_handler_runs_soon_in_a_wait_that_the_signal_does_not_end(
     kind: Any, tmp_path: Path
 ) -> None:
     """A signal comes just before the system call, or to another thread: this marks it alone."""
     sign = tmp_path / "sign"
-    with kind([partial(Held, sign)], slow_warning=None) as envs:
+    with kind([partial(Gated, sign, 0)], slow_warning=None) as envs:
         envs.reset()
         timer = threading.Timer(0.3, _thread.interrupt_main)
         timer.start()
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt) as caught:
-            envs.step([0])
+            envs.step([4])
         assert time.monotonic() - began < 15.0 and "environment 0" in caught.value.__notes__[0]
         timer.join()
         sign.touch()

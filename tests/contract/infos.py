@@ -29,10 +29,6 @@ from vecspaces.vector import AutoresetMode, SyncVectorEnv
 class InfosContract(Part):
     """Merged infos, and those of an `info_space`."""
 
-    # ------------------------------------------------------------------ infos
-
-    # ------------------------------------------------------------------ infos with a space
-
     def test_declared_infos_of_some_environments(self) -> None:
         with (
             self.make(informing(4, True), autoreset_mode="SameStep") as envs,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import threading
 import warnings
@@ -228,23 +227,6 @@ def test_fileno_is_not_readable_for_an_answer_that_was_read_before_its_thread_we
     inbox.put(None)
     assert select.select([descriptor], [], [], 0)[0] == []
     inbox.close()
-
-
-def test_it_is_not_used_in_a_forked_process(gate: Gate) -> None:
-    with make(gate) as envs:
-        envs.reset(seed=0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
-            child = os.fork()
-        if child == 0:
-            try:
-                envs.step(np.zeros(3, int))
-            except ClosedEnvironmentError:
-                envs.close()
-                os._exit(3)
-            os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-        assert envs.step(np.zeros(3, int))[1].tolist() == [1, 1, 1]
 
 
 def test_threads_of_a_vector_env_that_was_dropped_end(gate: Gate) -> None:

@@ -22,6 +22,7 @@ from tests.envs import Failing, Gated, ledgers
 from tests.envs.faulty import GATE, arm, factories, open_gate
 from tests.vector.bounds import kill as kill_processes
 from tests.vector.bounds import overrun
+from tests.vector.engine.states import Late
 from vecspaces.errors import (
     AlreadyPendingCallError,
     ClosedEnvironmentError,
@@ -39,15 +40,6 @@ _SECONDS = 20.0
 def gated(gate: Path) -> list[Any]:
     """Two factories; environment 1 waits at the action 4, until the gate exists."""
     return [partial(Gated, gate, number, length=99) for number in range(2)]
-
-
-class Slow(Failing):
-    """Takes very long to step at the action 3."""
-
-    def step(self, action: Any) -> Any:
-        if action == 3:
-            time.sleep(1000)
-        return super().step(action)
 
 
 def kill(env: Any) -> None:
@@ -120,7 +112,7 @@ def test_an_exception_in_a_call_breaks_nothing_beside_a_dead_worker() -> None:
 
 
 def test_reset_replaces_the_worker_of_a_row_that_was_late() -> None:
-    env_fns = [partial(Slow, number, length=9) for number in range(2)]
+    env_fns = [partial(Late, number, length=9) for number in range(2)]
     with AsyncVectorEnv(env_fns, num_workers=2, step_timeout=1.0) as envs:
         envs.reset(seed=0)
         envs.recv()

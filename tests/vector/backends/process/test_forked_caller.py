@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import pytest
 
 from tests.envs import Ledger, ledgers
 from vecspaces.errors import ClosedEnvironmentError
-from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, ThreadVectorEnv
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 
@@ -71,24 +72,30 @@ def in_child(do: Callable[[Any], None], envs: Any) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+two_workers = partial(AsyncVectorEnv, num_workers=2)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # from Python 3.12 on
 @pytest.mark.parametrize(
-    "arguments",
+    "kind",
     [
-        {"context": "fork"},
-        pytest.param({"context": "fork", "daemon": False}, marks=pytest.mark.full),
-        {"context": "forkserver"},
+        partial(two_workers, context="fork"),
+        pytest.param(partial(two_workers, context="fork", daemon=False), marks=pytest.mark.full),
+        partial(two_workers, context="forkserver"),
+        ThreadVectorEnv,
     ],
+    ids=["fork", "no daemons", "forkserver", "threads"],
 )
-def test_what_a_forked_process_does_leaves_the_workers_alone(arguments: dict[str, Any]) -> None:
-    with AsyncVectorEnv(ledgers(2), num_workers=2, **arguments) as envs:
+def test_what_a_forked_process_does_leaves_the_workers_alone(kind: Any) -> None:
+    with kind(ledgers(2)) as envs:
         envs.reset(seed=1)
-        pids = [process.pid for process in envs.processes]
+        pids = envs.call("process")
         envs.step_async(ACTIONS)
         for do in (_refused, _close, _exit, _make_another):
             assert in_child(do, envs) == 0
         observations = envs.step_wait()[0]
         assert observations[:, 2].tolist() == [1, 1]
-        assert [process.pid for process in envs.processes] == pids
+        assert envs.call("process") == pids
 
 
 class Slow(Ledger):
