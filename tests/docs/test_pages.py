@@ -14,7 +14,8 @@ from vecspaces import errors
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FLAGS = re.MULTILINE | re.DOTALL
+BLOCK = re.compile(r"^```python\n(.*?)^```", FLAGS)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
 
 
@@ -34,6 +35,15 @@ def test_the_examples_of_a_page_run(path: Path) -> None:
     output: list[str] = []
     runner.run(test, out=output.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(output)
+
+
+def test_code_is_as_wide_as_the_column_of_a_page_at_most() -> None:
+    for path in PAGES:
+        for kind, code in re.findall(
+            r"^```(python|text)\n(.*?)^```", path.read_text("utf-8"), FLAGS
+        ):
+            widest = max(code.splitlines(), key=len)
+            assert len(widest) <= 100, f"{path.name}, {kind}: {widest}"
 
 
 def test_the_programs_of_pages_compile_and_their_links_lead_to_files() -> None:
