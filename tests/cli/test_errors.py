@@ -64,7 +64,7 @@ def test_a_dead_worker_is_named() -> None:
     assert result.exit_code == 1
     assert result.stderr == (
         "vecspaces: worker 0 (environments 0, 1) exited with code 3 during step while environment "
-        "0 was running\n"
+        "0 was running; environment 0 (no seed, episodes since then: 0, step 1)\n"
     )
 
 
@@ -81,7 +81,7 @@ def test_an_environment_that_hangs_is_one_line_and_its_own_code(
     first, *frames, last = result.stderr.splitlines()
     assert first == (
         "vecspaces: step did not end within 60 s: environments 0, 1 still busy "
-        "(environment 0 running now); environment 0"
+        "(environment 0 running now); environment 0 (last seed 4, episodes since then: 0, step 1)"
     )
     assert [line.rpartition(" ")[2] for line in frames if "File" in line] == ["step", "fall"]
     assert last == "(--traceback shows the rest)"

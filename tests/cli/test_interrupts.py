@@ -130,5 +130,5 @@ def test_ctrl_c_after_a_long_wait_names_the_environment_and_its_line(
     assert re.search(r'File "[^"]*staged\.py", line \d+, in stop_at$', text, re.M)
     if not {"sync", "import"} & {*more, stage}:
         assert re.search(rf"^{stage} was waiting [0-9]+\.[0-9] s for environment", text, re.M)
-        assert re.search(r"^environment 0.*:", text, re.M)
+        assert re.search(r"^environment 0 \((last seed|no seed).*\):", text, re.M)
     assert ("goes on from runs.jsonl" in text) == ("--journal" in more)

@@ -1,4 +1,4 @@
-"""What hangs or crashes is named with its stack."""
+"""What hangs or crashes is named with its seed, its episode, its step and its stack."""
 
 from __future__ import annotations
 
@@ -144,6 +144,9 @@ def wait_for_stack(wait: Callable[..., Any]) -> StepTimeoutError:
             return caught.value
 
 
+POSITION = "last seed 8, episodes since then: 1, step 2"
+
+
 def check(stack: str | None, *functions: str) -> None:
     """Check that a stack has the frames of these functions of this file, and none of vecspaces."""
     assert stack is not None
@@ -169,7 +172,7 @@ def test_a_timeout_shows_where_the_environment_is(do: Callable[[], Any], context
         late = wait_for_stack(envs.step_wait)
         check(late.stack, "step", do.__name__)
         assert "environment 3 still busy" in str(late)
-        assert str(late).endswith(f"\nenvironment 3:\n{late.stack}")
+        assert str(late).endswith(f"\nenvironment 3 ({POSITION}):\n{late.stack}")
         assert "self.do()" in str(late)
 
 
@@ -177,15 +180,12 @@ def test_c_code_that_holds_the_lock_has_no_stack_and_delays_no_wait() -> None:
     with make(sleep_with_the_lock) as envs:
         late = get_stuck(envs)
         assert late.stack is None
-        assert str(late).endswith(
-            "environment 3 still busy: wait again, call reset() (which kills "
-            "and builds them again), or close()"
-        )
+        assert str(late).endswith(f"\nenvironment 3 ({POSITION})")
         wait_until_running(envs, 3)
         lengths = []
         for _ in range(5):
             began = time.monotonic()
-            with pytest.raises(StepTimeoutError, match="environment 3 still busy") as caught:
+            with pytest.raises(StepTimeoutError, match=POSITION) as caught:
                 envs.step_wait(timeout=0)
             lengths.append(time.monotonic() - began)
             assert caught.value.stack is None
@@ -209,31 +209,36 @@ def test_an_environment_that_is_a_vector_env_has_no_stack_of_its_own() -> None:
     with AsyncVectorEnv([inner, inner], num_workers=2, daemon=False, context="fork") as envs:
         envs.reset(seed=1)
         envs.step_async([0, 0, 0, 1])
-        with pytest.raises(StepTimeoutError, match="environments 2, 3 still busy") as caught:
+        with pytest.raises(StepTimeoutError, match=r"\nenvironment 2 \(last seed 3\)$") as caught:
             envs.step_wait(timeout=3 * SOON)
         assert caught.value.stack is None
         envs.close(terminate=True)
 
 
-def test_a_hang_in_a_reset_has_a_stack() -> None:
+def test_a_hang_in_a_reset_names_the_seed_that_it_was_given() -> None:
     with make() as envs:
-        envs.reset_async(options=[None, None, None, {"stuck": True}])
+        envs.reset_async(seed=[None, None, None, 77], options=[None, None, None, {"stuck": True}])
         wait_until_running(envs, 3)
         late = wait_for_stack(envs.reset_wait)
         check(late.stack, "reset", "sleep_in_python")
+        assert "environment 3 (last seed 77, episodes since then: 0, step 0)" in str(late)
         envs.processes[1].kill()
         with pytest.raises(WorkerDiedError) as died:
             envs.reset_wait()
         assert died.value.stack is None, "an answer was taken for a crash"
 
 
-def test_a_hang_in_a_stream_has_a_stack() -> None:
+def test_rows_of_a_stream_have_steps_of_their_own() -> None:
     with make() as envs:
+        for _ in range(2 * LENGTH + 2):  # two more resets
+            envs.send([0], [3])
+            envs.recv(1)
         envs.send([0, 1], [1, 3])
         assert envs.recv(1).env_ids.tolist() == [1]
         wait_until_running(envs, 3)
         late = wait_for_stack(partial(envs.recv, 1))
         check(late.stack, "step", "sleep_in_python")
+        assert "environment 3 (last seed 8, episodes since then: 3, step 2)" in str(late)
 
 
 @pytest.mark.parametrize("context", FORK_OR_FULL)
@@ -266,9 +271,10 @@ def test_a_crash_leaves_a_stack_and_other_ends_leave_none(end: str, context: str
         envs.step([0, 0, 0, 1])
     said, stack = str(caught.value), caught.value.stack
     assert "while environment 3 was running" in said
+    assert f"\nenvironment 3 ({POSITION})" in said
     if end.startswith("SIG") and end != "SIGKILL":
         check(stack, "step")
-        assert said.endswith(f"\nenvironment 3:\n{stack}")
+        assert said.endswith(f":\n{stack}")
     else:
         assert stack is None
 
@@ -341,7 +347,7 @@ def test_ctrl_c_says_what_was_waited_for(wait: str) -> None:
         assert re.match(rf"{verb} was waiting \d+\.\d s for environment", note)
         place = "step" if wait in ("step", "recv") else "reset" if wait == "reset" else "work"
         check(note[note.index("  File") :], place, "sleep_in_python")
-        assert "\nenvironment 3:" in note
+        assert "\nenvironment 3 (last seed 8" in note
 
 
 # ---------------------------------------------------------------------- slow environments
@@ -367,25 +373,26 @@ def sign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def linger(sign: Path) -> None:
-    """Be slow until there was a warning, and for a moment afterwards."""
+    """Be slow until there was a warning, or for a moment if there was one before."""
+    if sign.exists():
+        time.sleep(4 * SLOW)
     give_up = time.monotonic() + 20
     while not sign.exists() and time.monotonic() < give_up:
         time.sleep(0.005)
-    time.sleep(4 * SLOW)
 
 
 def of_stuck(caught: Iterable[warnings.WarningMessage]) -> list[warnings.WarningMessage]:
     """Leave out environments that a busy machine made slow."""
-    return [warning for warning in caught if "\nenvironment 3" in str(warning.message)]
+    return [warning for warning in caught if "\nenvironment 3 (" in str(warning.message)]
 
 
 def refuse_warnings() -> None:
     """Make warnings of environment 3 errors."""
-    warnings.filterwarnings("error", r"(?s).*\nenvironment 3", SlowEnvironmentWarning)
+    warnings.filterwarnings("error", r"(?s).*\nenvironment 3 \(", SlowEnvironmentWarning)
 
 
 @pytest.mark.parametrize("wait", WAITS)
-def test_a_slow_environment_is_warned_of_once_per_command(wait: str, sign: Path) -> None:
+def test_a_slow_environment_is_warned_of_once_per_episode(wait: str, sign: Path) -> None:
     with make(partial(linger, sign), slow_warning=SLOW) as envs:
         with pytest.warns(SlowEnvironmentWarning) as caught:
             WAITS[wait](envs)
@@ -394,14 +401,21 @@ def test_a_slow_environment_is_warned_of_once_per_command(wait: str, sign: Path)
         assert re.match(
             r"(step|step_rows|reset|call) of environment 3 has taken \S+ s so far", said
         )
+        assert "\nenvironment 3 (last seed 8, episodes since then: " in said
         check(said[said.index("  File") :])
         assert warning.filename == __file__
-        if wait != "step":
-            return
-        sign.unlink()
         with warnings.catch_warnings():
             refuse_warnings()
-            with pytest.raises(SlowEnvironmentWarning):
+            if wait == "recv":
+                envs.send([1, 0], [3, 0])
+                envs.recv(2)
+            elif wait != "reset":  # a call of the same episode
+                envs.call("work", env_ids=[3])
+            if wait != "step":
+                return
+            envs.reset(seed=3)
+            sign.unlink()
+            with pytest.raises(SlowEnvironmentWarning, match="last seed 6"):
                 envs.step([0, 0, 0, 1])
         assert envs.step_wait()[1].tolist() == [1.0] * 4  # it stayed pending
 

@@ -74,7 +74,7 @@ class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             is None, it bounds the first reset too.
         slow_warning: After this many seconds a `SlowEnvironmentWarning` names an environment that
             is busy with one reset, step or call, or is being built, and shows its Python stack (on
-            Linux), once per command. None: never.
+            Linux), once per episode. None: never.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None does not change them.
             Libraries other than PyTorch that the caller has loaded keep their number of threads in
             a forked worker, unless threadpoolctl is installed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import cloudpickle
 
@@ -13,6 +13,7 @@ from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import Failure, Message, whereabouts
 from vecspaces.vector.exchange.infos import Part, gather, split
 from vecspaces.vector.exchange.messages import Op, Reply, Starts, Written
+from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import CallerClock
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.group import Group
@@ -22,14 +23,6 @@ Planner = Callable[[Sequence[GroupDescription]], BufferPlan]
 
 #: How long a worker may take to report where its environment is, in seconds.
 PATIENCE = 0.2
-
-
-class Place(NamedTuple):
-    """The environment that a worker is busy with; all of the worker's if it is not known."""
-
-    env_ids: Sequence[int]
-    text: str = ""  # what is done with it, unless it is a command
-    function: str = "env_fn"  # what runs while the environment is built
 
 
 class Backend(Protocol):
@@ -132,8 +125,11 @@ class Backend(Protocol):
         return range(row, rows.stop) if row in rows else rows
 
     def locate(self, worker: int) -> Place:
-        """Return the environment that a worker is busy with."""
-        return Place(self.running(worker) or self.slices[worker])
+        """Return the environment that a worker is busy with, and its position."""
+        running = self.running(worker)
+        if not running:
+            return Place(self.slices[worker])
+        return self.written_by(worker).positions.place(worker, running[0])
 
     def is_answering(self, worker: int) -> bool:
         """Whether a part of a worker's reply has come: only its transfer is slow."""
@@ -147,7 +143,7 @@ class Backend(Protocol):
         return None
 
     def find(self, worker: int, patience: float = PATIENCE) -> tuple[Message | str, str | None]:
-        """Return a text about the environment of `locate`, and its stack."""
+        """Return the position of the environment of `locate`, as text, and its stack."""
         stack, place = self.stack(worker, patience), self.locate(worker)
         return whereabouts(place.env_ids, place.text, stack), stack
 

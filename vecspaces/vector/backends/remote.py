@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
-from vecspaces.vector.backends.backend import Backend, Place, Planner
+from vecspaces.vector.backends.backend import Backend, Planner
 from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.backends.worker_setup import INIT_FN, WorkerSetup, assign_rows
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
@@ -19,6 +19,7 @@ from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died, waited
 from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.exchange.messages import Op, Reply, Starts, make_reply, make_written
+from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
 
 # How long environments may take to close after the constructor failed.
@@ -103,6 +104,7 @@ class RemoteBackend(Backend):
             self.slices = assign_rows(self._descriptions)
             self.buffers = self._make_buffers(plan(self._descriptions))
             self.buffers.progress[:] = -1
+            self.buffers.positions.clear()
             for worker in range(len(self._setups)):
                 self._bind(worker, None)
             self._await_all(Op.BOUND, deadline, timeout)

@@ -1,4 +1,4 @@
-"""Slow environments: when a warning is issued, once per command (`slow_warning`)."""
+"""Slow environments: when a warning is issued, once per episode (`slow_warning`)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from vecspaces.errors import SlowEnvironmentWarning
-from vecspaces.vector.backends.backend import Backend, Place
+from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.failures import Message, whereabouts
+from vecspaces.vector.exchange.positions import Place
 
 # The number of checks within `slow_warning`: a warning is late by at most the time between two.
 _LOOKS = 8
@@ -28,7 +29,7 @@ class SlowWatch:
     Attributes:
         interval: The time between two checks, in seconds; None: no checks.
         due: The time of the next check, by `time.monotonic`.
-        seen: By worker, the command and the environment, and since when the worker is busy with it.
+        seen: By worker, the position of its environment, and since when the worker is busy with it.
     """
 
     def __init__(self, seconds: float | None, backend: Backend) -> None:
@@ -38,7 +39,7 @@ class SlowWatch:
         self.interval = None if never else min(self._seconds / _LOOKS, _LONGEST_SECONDS)
         self.due = math.inf if never else 0.0
         self.seen: dict[int, tuple[object, float]] = {}
-        self._warned: dict[tuple[int, ...], int] = {}
+        self._warned: dict[tuple[int, ...], object] = {}
 
     def shorten(self, seconds: float | None) -> float | None:
         """Return the time until the next check, if it is less than `seconds`."""
@@ -72,12 +73,13 @@ class SlowWatch:
                 self._warn(worker, place, number, verb, now - since)
 
     def _warn(self, worker: int, place: Place, call: int, verb: str, seconds: float) -> None:
-        """Warn of a slow environment, once per command."""
+        """Warn of a slow environment, once per episode."""
         ids = tuple(place.env_ids)
-        if self._warned.get(ids) == call:
+        episode = call if place.episode is None else place.episode
+        if self._warned.get(ids) == episode:
             return
         # Before the warning, which may be an error, after which the caller waits again.
-        self._warned[ids] = call
+        self._warned[ids] = episode
         stack = self._backend.stack(worker)
         frame, level = sys._getframe(), 1
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

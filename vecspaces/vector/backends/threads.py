@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from vecspaces import system
-from vecspaces.vector.backends.backend import PATIENCE, Place
+from vecspaces.vector.backends.backend import PATIENCE
 from vecspaces.vector.backends.process.descriptors import Bell
 from vecspaces.vector.backends.process.stacks import format_environment
 from vecspaces.vector.backends.process.waiting import HANDLER_SECONDS
@@ -36,6 +36,7 @@ from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.messages import Op, Reply, Starts, Written, make_reply
+from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 from vecspaces.vector.group.build_group import build_group
 from vecspaces.vector.group.group import Group
@@ -44,7 +45,7 @@ from vecspaces.vector.group.group import Group
 _END_SECONDS = 0.3
 _DONE, _STEP = Op.DONE, Op.STEP
 # The arrays of `BufferPlan` that a thread continues for the one that it replaces.
-_CONTINUED = {"env_counters", "worker_counters"}
+_CONTINUED = {"steps", "positions", "env_counters", "worker_counters"}
 
 
 class _Message(NamedTuple):
@@ -247,6 +248,8 @@ class Worker:
                     if self._is_abandoned:
                         break
                 return
+            if op is _STEP:
+                self.buffers.positions.steps[self.index] += 1
             result = group.execute(op, slot, payload)
             if isinstance(result, Written):
                 self._reply(_DONE, slot, number, result.infos, op, result.rows)
@@ -300,10 +303,11 @@ class ThreadBackend(RemoteBackend):
         # The caller writes no actions of rows that are busy.
         written.actions = buffers.actions
         written.progress[:] = -1
+        written.positions.clear()
         return written
 
     def _bind(self, worker: int, restart: Starts | None) -> None:
-        """Send a thread its rows; they continue the counts of its predecessor."""
+        """Send a thread its rows; they continue the counts and positions of its predecessor."""
         former = self._former.get(worker)
         written = self._written if former is None else former.buffers
         assert written is not None

@@ -179,9 +179,10 @@ class Supervisor:
             else "call reset() to build its environments again, or close(); "
             'on_worker_death="restart" goes on by itself'
         )
-        place = links.locate(worker)
-        (busy, *_) = place.env_ids if place.text else links.running(worker) or [-1]
-        return died(worker, self._slices[worker], verb, death, busy, advice, place.text)
+        (running, *_), text, *_ = links.locate(worker)
+        return died(
+            worker, self._slices[worker], verb, death, running if text else -1, advice, text
+        )
 
     # ------------------------------------------------------------------ busy workers
 
@@ -205,7 +206,7 @@ class Supervisor:
     def find_running(
         self, workers: Collection[int], patience: float = PATIENCE
     ) -> tuple[Message | str, str | None]:
-        """Return a text about the first environment that is running, and its stack.
+        """Return the position, as text, and the stack of the first environment that is running.
 
         Only the first, since asking may take `patience` seconds.
         """

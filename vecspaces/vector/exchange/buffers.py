@@ -18,6 +18,7 @@ from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Dict, Space
 from vecspaces.vector.exchange.info_space import InfoRows, compile_infos
 from vecspaces.vector.exchange.messages import Op
+from vecspaces.vector.exchange.positions import POSITION_SHAPE, Positions
 from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE
 
 
@@ -75,6 +76,8 @@ class BufferPlan:
         place("terminations", "?", slots, num_envs)
         place("truncations", "?", slots, num_envs)
         place("progress", "i8", num_workers)  # the row that a worker is busy with, or -1
+        place("steps", "i8", num_workers)
+        place("positions", "i8", num_envs, *POSITION_SHAPE)
         if stats:
             place("env_counters", "i8", num_envs, *ENV_SHAPE)
             place("worker_counters", "i8", num_workers, *WORKER_SHAPE)
@@ -137,6 +140,7 @@ class Buffers:
         self.terminations: npt.NDArray[np.bool_] = views["terminations"]
         self.truncations: npt.NDArray[np.bool_] = views["truncations"]
         self.progress: npt.NDArray[np.int64] = views["progress"]
+        self.positions = Positions(views["steps"], views["positions"])
         # The counters of `stats()`, per environment and per worker; None without `stats`.
         self.counters: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
         if "env_counters" in views:

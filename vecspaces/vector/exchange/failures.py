@@ -140,11 +140,11 @@ def _describe_exit(exitcode: int | None) -> tuple[str, str | None]:
     return f"was ended by {signal}", signal
 
 
-def whereabouts(env_ids: Sequence[int], doing: str, stack: str | None) -> Message | str:
+def whereabouts(env_ids: Sequence[int], position: str, stack: str | None) -> Message | str:
     """Return lines about the place of an environment, or of one of several; empty if unknown."""
-    if not doing and stack is None:
+    if not position and stack is None:
         return ""
-    within = f" ({doing})" if doing else ""
+    within = f" ({position})" if position else ""
     return Message("\n{:envs}{}{}", env_ids, within, f":\n{stack}" if stack else "")
 
 
@@ -161,7 +161,7 @@ def died(
     death: Death,
     busy: int,
     advice: str,
-    doing: str = "",
+    position: str = "",
 ) -> WorkerDiedError:
     """Make the error for a dead worker; `busy` is the environment that was running, or -1."""
     phrase, signal = _describe_exit(death.exitcode)
@@ -178,7 +178,7 @@ def died(
         running,
     )
     running_env = busy if busy in rows else None
-    where = whereabouts([busy] if running else rows, doing, death.stack)
+    where = whereabouts([busy] if running else rows, position, death.stack)
     error = WorkerDiedError(
         Message("{}: {}{}", what, advice, where),
         rows,

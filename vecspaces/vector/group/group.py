@@ -166,6 +166,8 @@ class Group(ABC):
         note = None if timings is None else timings.start()
         failures: Failures = []
         infos: Part | None = None
+        if rows is not None:
+            self._buffers.positions.step(rows)
         try:
             infos = self.step_rows(slot, rows, note, failures)
         except BaseException as error:

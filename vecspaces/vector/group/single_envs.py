@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -47,7 +48,7 @@ class SingleEnvs(Group):
     """A run of single environments, and their rows."""
 
     is_vector = False
-    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_runs")
+    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_runs", "_begin_position")
 
     def view(self) -> None:
         """Make views of the group's rows, also for a copy of the group."""
@@ -57,6 +58,7 @@ class SingleEnvs(Group):
         self._slots = [SlotWriter(buffers, slot, rows) for slot in range(buffers.plan.slots)]
         # The writers of consecutive rows that were stepped without the others, by slot and rows.
         self._runs: dict[tuple[int, tuple[int, ...]], SlotWriter] = {}
+        self._begin_position = partial(buffers.positions.begin, self._worker)
 
     def begin_anew(self, starts: Starts) -> None:
         """Drop the state of all episodes; the next step of `starts` reports a lost one."""
@@ -131,6 +133,7 @@ class SingleEnvs(Group):
         self, row: int, command: str, arguments: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Reset one environment; convert its exception to a `Failure`, and check its result."""
+        self._begin_position(row, arguments.get("seed"))
         try:
             result = self._envs[row - self.rows.start].reset(**arguments)
         except RAISED as error:
@@ -290,13 +293,14 @@ class SingleEnvs(Group):
         stepper = self._steppers[number]
         env = self._envs[number]
         steps = env.steps if isinstance(env, Validated) else None
+        position = self._buffers.positions.save(self._worker, row, steps)
         try:
             if isinstance(stepper, _Lost):
                 text = "save_state: {:envs} must report a lost episode first: take a step"
                 raise ResetNeededError(Message(text, [row]))
             due = isinstance(stepper, _Start)
             first = stepper.first if due else None
-            return dumps((save_env(self.envs[number]), due, first, steps)), due
+            return dumps((save_env(self.envs[number]), due, first, position)), due
         except RAISED as error:
             raise failed(error, (row,), "save_state") from None
 
@@ -305,15 +309,16 @@ class SingleEnvs(Group):
         self._progress[0] = row
         number = row - self.rows.start
         try:
-            saved, due, first, steps = pickle.loads(state.packed)
+            saved, due, first, position = pickle.loads(state.packed)
             load_env = prepare_load(self.envs[number], saved)
         except RAISED as error:
             raise failed(error, (row,), "reset") from None
 
         def load(options: Any) -> Any:
             load_env()
+            step = self._buffers.positions.load(self._worker, row, position)
             if isinstance(self._envs[number], Validated):
-                self._envs[number].steps = steps or 0
+                self._envs[number].steps = step
             if due:
                 return _Start(self, row, {} if options is None else {"options": options}, first)
             return self._envs[number]

@@ -73,6 +73,9 @@ class VectorMember(Group):
         # An environment that was not reset since its restart gets the seed of the restart.
         seeds = {row: seed for row, (seed, _) in self._lost.items()}
         seeds.update({row: starts[row][0] for row in rows if starts[row][0] is not None})
+        positions = self._buffers.positions
+        for row in rows:  # its autoresets are not counted
+            positions.begin(self._worker, row, seeds.get(row), counts=False)
         seed = self._seed([seeds.get(row) if row in starts else None for row in self.rows])
         try:
             options = self._options([starts[row][1] for row in rows], keep_options)

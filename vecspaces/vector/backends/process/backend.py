@@ -34,7 +34,7 @@ from vecspaces.errors import WorkerDiedError
 from vecspaces.memory import Arena, anonymous_file
 from vecspaces.pickling import dumps
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.backend import PATIENCE, Place
+from vecspaces.vector.backends.backend import PATIENCE
 from vecspaces.vector.backends.process import descriptors, forking
 from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack_frame, unpack
 from vecspaces.vector.backends.process.interrupts import uninterrupted
@@ -65,6 +65,7 @@ from vecspaces.vector.exchange.messages import (
     Starts,
     make_reply,
 )
+from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 
 _UNGUARDED = (

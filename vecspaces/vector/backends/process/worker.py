@@ -150,6 +150,7 @@ class Worker:
         """Execute commands; return the one that ended it, or None if the caller has ended."""
         channel, group = self._channel, self._group
         receive, send = channel.receive, channel.send
+        steps, index = self._buffers.positions.steps, self._index
         while True:
             message = receive()
             if message is None or message[0] is _CLOSE:
@@ -161,6 +162,8 @@ class Worker:
                 if op is _STEP_ROWS:
                     self._step_rows(slot, seq, StepRows(*payload))
                     continue
+                if op is _STEP:
+                    steps[index] += 1
                 result = group.execute(op, slot, payload)
                 if isinstance(result, Written) and self._rows_suffice and not result.infos:
                     reply = HEADER.pack(_DONE, slot, seq, 0)
