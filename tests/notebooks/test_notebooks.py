@@ -21,8 +21,8 @@ import nbformat
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
-from tests.leaks import children
-from tests.vector.bounds import assert_gone
+from tests.leaks import children, read_stat
+from tests.vector.bounds import assert_gone, settled
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "tutorials" / "notebook.ipynb"
@@ -164,6 +164,8 @@ def test_after_the_stop_button_the_vector_env_goes_on_until_its_kernel_is_killed
     waiting, gate = tmp_path / "waiting", tmp_path / "open"
 
     def stop() -> None:
+        # On a busy machine the kernel may not have got from its send to its wait.
+        assert settled(lambda: read_stat(manager.provisioner.pid)[1], "S") == "S"
         manager.interrupt_kernel()
         waiting.unlink()
 
