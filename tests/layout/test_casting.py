@@ -21,7 +21,7 @@ INTEGERS_AND_BOOL = [*INTEGERS, np.dtype(bool)]
 
 
 @given(hnp.arrays(st.sampled_from(BOX_DTYPES), hnp.array_shapes(min_dims=0, min_side=0)))
-def test_an_array_that_fits_is_returned_as_it_is(array: Any) -> None:
+def test_fit_returns_an_array_that_fits(array: Any) -> None:
     assert fit(array, array.dtype, array.shape) is array
 
 
@@ -29,7 +29,7 @@ def test_an_array_that_fits_is_returned_as_it_is(array: Any) -> None:
     hnp.arrays(st.sampled_from(INTEGERS_AND_BOOL), hnp.array_shapes(min_dims=0, min_side=0)),
     st.sampled_from(INTEGERS_AND_BOOL),
 )
-def test_integers_are_cast_exactly_where_they_lie_in_range(array: Any, dtype: Any) -> None:
+def test_fit_casts_integers_exactly_if_in_range(array: Any, dtype: Any) -> None:
     low, high = dtype_limits(dtype)
     values = [int(value) for value in array.reshape(-1)]
     if all(low <= value <= high for value in values):
@@ -42,7 +42,7 @@ def test_integers_are_cast_exactly_where_they_lie_in_range(array: Any, dtype: An
 
 
 @given(st.sampled_from([*FLOATS, *INTEGERS_AND_BOOL]), st.sampled_from(FLOATS))
-def test_numbers_are_cast_to_floats(source: Any, target: Any) -> None:
+def test_fit_casts_numbers_to_floats(source: Any, target: Any) -> None:
     fitted = fit(np.ones((2, 3), source), target, (2, 3))
     assert fitted.dtype == target
     assert (fitted == 1).all()
@@ -65,26 +65,26 @@ def test_numbers_are_cast_to_floats(source: Any, target: Any) -> None:
         (np.array("x"), "float32"),
     ],
 )
-def test_other_kinds_are_refused(value: Any, dtype: str) -> None:
+def test_fit_refuses_other_kinds(value: Any, dtype: str) -> None:
     with pytest.raises(Mismatch, match=rf"expected {dtype} array of shape \(\), found "):
         fit(value, np.dtype(dtype), ())
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 1), (1, 3), (4,), (3, 3), (0,)])
-def test_shapes_are_never_broadcast(shape: tuple[int, ...]) -> None:
+def test_fit_never_broadcasts(shape: tuple[int, ...]) -> None:
     with pytest.raises(Mismatch, match="of shape") as info:
         fit(np.zeros(shape, np.float32), np.dtype("float32"), (3,))
     assert info.value.actual == f"float32 array of shape {shape}"
 
 
-def test_lists_and_scalars_are_taken() -> None:
+def test_fit_takes_lists_and_scalars() -> None:
     assert fit([[1, 2], [3, 4]], np.dtype("float32"), (2, 2)).tolist() == [[1, 2], [3, 4]]
     assert fit(True, np.dtype("int8"), ()) == 1
     assert fit(2**64 - 1, np.dtype("uint64"), ()) == 2**64 - 1
 
 
 @given(junk())
-def test_any_object_fits_or_is_a_mismatch(value: Any) -> None:
+def test_fit_of_any_object_is_an_array_or_a_mismatch(value: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -96,7 +96,7 @@ def test_any_object_fits_or_is_a_mismatch(value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Mismatch, KeyMismatch])
-def test_a_mismatch_keeps_all_it_knows_on_its_way(kind: type[Mismatch]) -> None:
+def test_mismatch_keeps_its_fields_on_its_way(kind: type[Mismatch]) -> None:
     error = kind("a", "b", ("x",)).placed(("outer", 2), 5).called("items")
     copy = pickle.loads(pickle.dumps(error))
     for e in (error, copy):
@@ -106,7 +106,7 @@ def test_a_mismatch_keeps_all_it_knows_on_its_way(kind: type[Mismatch]) -> None:
     assert isinstance(KeyMismatch("a", "b"), KeyError)
 
 
-def test_an_array_of_the_wrong_dtype_or_shape_blames_no_row() -> None:
+def test_fit_batch_blames_no_row_for_a_wrong_dtype_or_shape() -> None:
     for batch in (np.zeros((3, 2)), np.zeros((3, 5), np.int64), np.zeros((4, 2), np.int64)):
         with pytest.raises(Mismatch) as info:
             fit_batch(batch, 3, np.dtype("int64"), (2,))
@@ -114,7 +114,7 @@ def test_an_array_of_the_wrong_dtype_or_shape_blames_no_row() -> None:
         assert info.value.expected.startswith("int64 array of shape (3, 2)")
 
 
-def test_rows_fit_each_by_itself() -> None:
+def test_fit_batch_casts_each_row_by_itself() -> None:
     # Together they are float64 to NumPy, which does not go into an integer.
     rows = [np.int64(-1), np.uint64(5)]
     assert fit_batch(rows, 2, np.dtype("int64"), ()).tolist() == [-1, 5]

@@ -50,7 +50,7 @@ def nested(example: ModuleType) -> Space[Any]:
 
 
 @pytest.mark.parametrize("registered", [False, True], ids=["whole", "by its bytes"])
-def test_it_works_in_everything(example: ModuleType, registered: bool) -> None:
+def test_custom_space_works_in_everything(example: ModuleType, registered: bool) -> None:
     if registered:
         example.register()
     space = nested(example)
@@ -71,7 +71,7 @@ def test_it_works_in_everything(example: ModuleType, registered: bool) -> None:
     assert memory.layout.fixed is registered
 
 
-def test_the_example_rolls_out_the_same_either_way(example: ModuleType) -> None:
+def test_custom_space_rolls_out_the_same_either_way(example: ModuleType) -> None:
     whole = example.roll()
     example.register()
     by_its_bytes = example.roll()
@@ -110,13 +110,13 @@ def _(space: Huge) -> Variable:
     )
 
 
-def test_a_space_says_how_a_value_is_written_and_read() -> None:
+def test_describe_says_how_a_value_is_written_and_read() -> None:
     memory = create_shared_memory(Tuple((Fraction(), Huge())), 2)
     write_to_shared_memory(memory.layout.space, 1, (7, 10**50), memory)
     assert memory.rows.read() == ((0j, 7 + 1j), (0, 10**50))
 
 
-def test_a_value_above_the_bound_of_its_node_is_refused() -> None:
+def test_variable_refuses_a_value_above_its_bound() -> None:
     space = type("LongSpace", (Space,), {"__eq__": lambda self, other: True})()
     describe.register(type(space), lambda space: Variable(bytes, bytes, most=8))
     memory = create_shared_memory(Dict(x=space), 2)
@@ -127,7 +127,7 @@ def test_a_value_above_the_bound_of_its_node_is_refused() -> None:
     assert memory.rows.read() == {"x": (b"8 bytes.", None)}
 
 
-def test_arrays_of_fields_keep_their_fields() -> None:
+def test_array_keeps_the_fields_of_a_dtype() -> None:
     dtype = np.dtype([("position", ">f4", (2,)), ("hit", "?")])
     record = type("RecordSpace", (Space,), {"__eq__": lambda self, other: True})()
     describe.register(type(record), lambda space: Array(dtype, (3,)))
@@ -142,7 +142,7 @@ def test_arrays_of_fields_keep_their_fields() -> None:
     assert (concatenate(space, [{"x": value}] * 2, None)["x"][1] == value).all()
 
 
-def test_an_entry_of_fields_does_not_change_with_its_row() -> None:
+def test_array_entry_of_fields_does_not_change_with_its_row() -> None:
     space = type("EntrySpace", (Space,), {"__eq__": lambda self, other: True})()
     describe.register(type(space), lambda space: Array(np.dtype([("x", "i4")]), ()))
     memory = create_shared_memory(space, 2)
@@ -151,14 +151,14 @@ def test_an_entry_of_fields_does_not_change_with_its_row() -> None:
     assert [value["x"] for value in read] == [0, 0] and memory.rows.item(0)["x"] == 7
 
 
-def test_what_it_cannot_encode_is_a_mismatch_with_its_cause() -> None:
+def test_variable_that_cannot_encode_is_a_mismatch_with_its_cause() -> None:
     memory = create_shared_memory(Dict(f=Fraction()), 2)
     with pytest.raises(Mismatch, match=r"row 1: \['f'\]: .*found 'half' .*AttributeError") as info:
         write_to_shared_memory(memory.layout.space, 1, {"f": "half"}, memory)
     assert isinstance(info.value.__cause__, AttributeError)
 
 
-def test_what_cannot_be_pickled_by_name_is_sent_by_value() -> None:
+def test_variable_sends_by_value_what_has_no_name() -> None:
     class Local:
         value = 42
 
@@ -185,7 +185,7 @@ def test_dumps_calls_the_methods_of_a_value_once() -> None:
         assert pickle.loads(dumps({0: Once(), 1: around}))[0] == "it"
 
 
-def test_arrays_of_a_pickle_lie_beside_it() -> None:
+def test_dump_lays_arrays_beside_the_pickle() -> None:
     value = {"a": np.arange(1000), "b": [np.zeros((0, 3)), np.float32(1)], "c": functools.partial}
     data = bytearray(dump(value))
     again = load(data)

@@ -78,7 +78,7 @@ def batch_of(rows: Rows, values: list[Any]) -> Any:
 
 
 @given(recipes(), st.integers(0, 5), st.integers(1, 3), st.sampled_from([0, 64, 640]))
-def test_blocks_are_aligned_and_never_overlap(
+def test_layout_blocks_are_aligned_and_never_overlap(
     recipe: Recipe, n: int, slots: int, offset: int
 ) -> None:
     layout = Layout.compile(recipe.build(), n, slots=slots, offset=offset)
@@ -93,7 +93,7 @@ def test_blocks_are_aligned_and_never_overlap(
 
 
 @given(recipes(), st.integers(1, 3), st.integers(1, 3))
-def test_a_layout_is_a_value(recipe: Recipe, n: int, slots: int) -> None:
+def test_layout_is_a_value(recipe: Recipe, n: int, slots: int) -> None:
     options = {"slots": slots, "variable_capacity": 1000, "offset": 64}
     layout = Layout.compile(recipe.build(), n, **options)
     same = Layout.compile(recipe.build(), n, **options)
@@ -108,7 +108,7 @@ def test_a_layout_is_a_value(recipe: Recipe, n: int, slots: int) -> None:
         layout.leaves[0].offset = 3  # type: ignore[misc]
 
 
-def test_the_ring_shows_all_slots() -> None:
+def test_layout_ring_shows_all_slots() -> None:
     layout = Layout.compile(Dict(a=Box(0, 1, (2,)), b=Tuple((Discrete(3),))), 4, slots=3)
     arena = Arena(layout.size)
     slots = layout.bind(arena)
@@ -125,7 +125,7 @@ def test_the_ring_shows_all_slots() -> None:
 
 
 @given(written(), st.data())
-def test_every_way_to_write_and_read_gives_the_values(
+def test_rows_give_the_values_by_every_way(
     case: tuple[Rows, list[Any]], data: st.DataObject
 ) -> None:
     rows, values = case
@@ -160,7 +160,7 @@ def test_every_way_to_write_and_read_gives_the_values(
 
 
 @given(written(), st.data())
-def test_chosen_rows_are_read_written_and_copied(
+def test_rows_read_write_and_copy_chosen_ones(
     case: tuple[Rows, list[Any]], data: st.DataObject
 ) -> None:
     rows, values = case
@@ -180,7 +180,7 @@ def test_chosen_rows_are_read_written_and_copied(
 
 
 @given(recipes(), seeds, st.integers(0, 255))
-def test_torn_rows_do_not_crash(recipe: Recipe, seed: int, byte: int) -> None:
+def test_rows_that_are_torn_are_read(recipe: Recipe, seed: int, byte: int) -> None:
     """A worker that dies while it writes leaves anything in blocks of a fixed size."""
     space = recipe.build()
     layout = Layout.compile(space, 2)
@@ -197,7 +197,7 @@ def test_torn_rows_do_not_crash(recipe: Recipe, seed: int, byte: int) -> None:
 # --- the rows: copies, casts, errors -------------------------------------------------------------
 
 
-def test_values_of_rows_belong_to_who_asked() -> None:
+def test_rows_give_values_to_keep() -> None:
     rows = bound(ROBOT, 2)
     rows.write(0, ROBOT.sample())
     item, (first, _) = rows.item(0), rows.reader(0, 2)()
@@ -209,7 +209,7 @@ def test_values_of_rows_belong_to_who_asked() -> None:
     first["arm"]["position"][:] = 0
 
 
-def test_decoded_arrays_are_writable_and_alive() -> None:
+def test_rows_decode_arrays_that_are_writable_and_alive() -> None:
     space = Graph(Box(0, 1, (2,)), Discrete(3), seed=1)
     rows = bound(space)
     rows.write(0, space.sample(num_nodes=3, num_edges=2))
@@ -221,7 +221,7 @@ def test_decoded_arrays_are_writable_and_alive() -> None:
         array[:] = 0
 
 
-def test_a_value_of_variable_size_may_grow_out_of_its_place_and_back() -> None:
+def test_rows_let_a_value_grow_out_of_its_place_and_back() -> None:
     rows = bound(Sequence(Box(0, 1, (100,))), 1, spill=True, variable_capacity=1000)
     small = (np.ones(100, np.float32),)
     for value in (small, small * 5, small, small * 3, ()):
@@ -233,7 +233,7 @@ def test_a_value_of_variable_size_may_grow_out_of_its_place_and_back() -> None:
     assert rows.item(0) == () and rows.take_spilled(0, 1) == []
 
 
-def test_a_row_whose_spill_was_lost_reads_as_empty() -> None:
+def test_rows_whose_spill_was_lost_read_as_empty() -> None:
     rows = bound(Sequence(Box(0, 1, (100,))), 1, spill=True, variable_capacity=0)
     rows.write(0, (np.ones(100, np.float32),))
     ((leaf, row, data),) = rows.take_spilled(0, 1)
@@ -242,7 +242,7 @@ def test_a_row_whose_spill_was_lost_reads_as_empty() -> None:
     assert rows.item(0) == ()
 
 
-def test_without_spill_the_error_names_the_size_needed() -> None:
+def test_rows_without_spill_name_the_size_needed() -> None:
     space = Dict(a=Sequence(Box(0, 1, (100,))), b=Sequence(Discrete(2)))
     value = {"a": (np.ones(100, np.float32),), "b": ()}
     with pytest.raises(ValueError, match=r"row 1: \['a'\].*variable_capacity=\d+ or more") as info:
@@ -253,7 +253,7 @@ def test_without_spill_the_error_names_the_size_needed() -> None:
         bound(space, variable_capacity=needed - 64).write(1, value)
 
 
-def test_what_has_another_dtype_or_container_is_cast() -> None:
+def test_rows_cast_other_dtypes_and_containers() -> None:
     rows, right = bound(ROBOT), ROBOT.sample()
     others = {
         "mode": 3,
@@ -273,7 +273,7 @@ class Foreign:
     nodes, edges, edge_links = np.zeros((2, 2)), [2], [[0, 1]]
 
 
-def test_parts_of_values_of_variable_size_are_cast() -> None:
+def test_rows_cast_parts_of_values_of_variable_size() -> None:
     graph = GraphInstance(np.zeros((2, 2), np.float32), np.array([2]), np.array([[0, 1]]))
     empty = (
         GraphInstance(
@@ -292,7 +292,7 @@ def test_parts_of_values_of_variable_size_are_cast() -> None:
         assert_identical(rows.item(0), expected)
 
 
-def test_a_branch_whose_value_does_not_fit_reads_as_empty() -> None:
+def test_rows_whose_branch_does_not_fit_read_as_empty() -> None:
     rows = bound(OneOf([Discrete(2), Box(0, 1, (2,))]))
     rows.write(2, (0, 1))
     with pytest.raises(Mismatch):
@@ -300,7 +300,7 @@ def test_a_branch_whose_value_does_not_fit_reads_as_empty() -> None:
     assert rows.item(2) == ()
 
 
-def test_a_graph_without_edges_comes_back_without_them() -> None:
+def test_rows_give_a_graph_without_edges_back() -> None:
     layout = Layout.compile(Graph(Discrete(3), Discrete(3)), 1)
     (rows,) = layout.bind(bytearray(layout.size))
     rows.write(0, GraphInstance(np.array([1, 2]), None, None))

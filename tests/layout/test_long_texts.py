@@ -25,7 +25,7 @@ def rows_of(space: Any, n: int = 3, **arguments: Any) -> Any:
 
 
 @given(texts=st.lists(st.text(st.characters(codec=None), max_size=50), min_size=3, max_size=3))
-def test_texts_come_back_as_they_were(texts: list[str]) -> None:
+def test_rows_give_texts_back(texts: list[str]) -> None:
     rows = rows_of(LONG)
     rows.write_batch(tuple(texts))
     assert list(rows.read()) == rows.reader(0, 3)() == [rows.item(row) for row in range(3)] == texts
@@ -33,7 +33,7 @@ def test_texts_come_back_as_they_were(texts: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ["x" * 2**20, "\U0001f600" * 2**20, "\ud800" * 5000])
 @pytest.mark.parametrize("capacity", [0, 100, 65536])
-def test_texts_of_every_size_fit(text: str, capacity: int) -> None:
+def test_rows_take_texts_of_every_size(text: str, capacity: int) -> None:
     rows = rows_of(LONG, variable_capacity=capacity)
     rows.write(1, text)
     assert rows.item(1) == text

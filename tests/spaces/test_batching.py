@@ -66,7 +66,7 @@ def samples(space: Any, count: int) -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 @given(recipes(), seeds, st.integers(1, 4), st.integers(0, 2))
-def test_the_batched_space_is_gymnasiums_with_its_stream(
+def test_batch_space_is_gymnasiums_with_its_stream(
     recipe: Recipe, seed: int, n: int, drawn: int
 ) -> None:
     gym_space = gymnasium_of(recipe, seed)
@@ -81,7 +81,7 @@ def test_the_batched_space_is_gymnasiums_with_its_stream(
     assert_identical(samples(space, 1), samples(gym_space, 1))
 
 
-def test_unknown_spaces_are_batched_as_copies() -> None:
+def test_batch_space_of_unknown_spaces_has_copies() -> None:
     spaces = [Colour(seed=3), Colour(seed=4)]
     before = copy.deepcopy(spaces[0])
     for batched in (batch_space(spaces[0], 2), batch_differing_spaces(spaces)):
@@ -91,7 +91,7 @@ def test_unknown_spaces_are_batched_as_copies() -> None:
     assert spaces[0].sample() == before.sample()
 
 
-def test_a_subclass_is_batched_as_its_parent_wherever_it_sits() -> None:
+def test_batch_space_of_a_subclass_is_that_of_its_parent() -> None:
     interval = Interval(0, 1, (2,))
     assert batch_space(interval, 3) == Box(0, 1, (3, 2))
     space = Tuple((interval, Dict(x=interval)))
@@ -136,7 +136,7 @@ DIFFERING: list[list[Recipe]] = [
 
 
 @pytest.mark.parametrize("group", DIFFERING, ids=lambda group: group[0].name)
-def test_differing_spaces_are_batched_as_gymnasium_does(group: list[Recipe]) -> None:
+def test_batch_differing_spaces_is_gymnasiums(group: list[Recipe]) -> None:
     ours = batch_differing_spaces([recipe.build(seed=7) for recipe in group])
     other = theirs.batch_differing_spaces([r.build(gymnasium.spaces, 7) for r in group])
     assert_same_space(ours, other)
@@ -146,7 +146,7 @@ def test_differing_spaces_are_batched_as_gymnasium_does(group: list[Recipe]) -> 
 # --- values of batches -------------------------------------------------------------------------
 
 
-def test_values_without_data_take_their_number_from_their_neighbours() -> None:
+def test_unstack_counts_values_without_data_by_their_neighbours() -> None:
     space = Dict(a=Tuple([]), b=Discrete(3), c=Dict({}))
     batch = {"a": (), "b": np.array([1, 2]), "c": {}}
     assert unstack(space, batch) == [{"a": (), "b": 1, "c": {}}, {"a": (), "b": 2, "c": {}}]
@@ -154,7 +154,7 @@ def test_values_without_data_take_their_number_from_their_neighbours() -> None:
 
 
 @pytest.mark.parametrize("space", [Box(0, 3, (2,), np.int8), MultiBinary(2), MultiDiscrete([2, 2])])
-def test_a_whole_array_is_tested_as_its_rows_are(space: Any) -> None:
+def test_contains_all_tests_an_array_as_its_rows(space: Any) -> None:
     for dtype in (np.int8, np.int64, np.float32, object):
         for array in ([[0, 1]], [[0, 1], [1, 5]], [[-1, 0]], [], [[0, 1, 1]]):
             batch = np.array(array, dtype)

@@ -54,7 +54,7 @@ class TestBox(SpaceContract):
         return lib.Box(0, np.array([np.inf, 1]))
 
 
-def test_bounds_cannot_be_changed_by_accident() -> None:
+def test_box_bounds_cannot_be_changed_by_accident() -> None:
     given_low = np.zeros(3)
     box = Box(given_low, 1)
     for space in (box, copy.deepcopy(box), pickle.loads(pickle.dumps(box)), Box(0, 1, (3,))):
@@ -65,14 +65,14 @@ def test_bounds_cannot_be_changed_by_accident() -> None:
     assert box.low.tolist() == [0, 0, 0]
 
 
-def test_a_pickle_has_nothing_that_was_compiled() -> None:
+def test_box_pickles_nothing_that_was_compiled() -> None:
     box = Box(np.zeros(999), 1)
     size = len(pickle.dumps(box))
     assert box.sample() in box
     assert len(pickle.dumps(box)) < size + 500  # for the generator
 
 
-def test_an_assigned_bound_takes_effect_at_once() -> None:
+def test_box_takes_an_assigned_bound_at_once() -> None:
     box = Box(0, 1, (3,), np.float64, seed=0)
     box.sample(), box.contains(np.zeros(3)), repr(box)
     high = np.full(3, 9.0)
@@ -84,7 +84,7 @@ def test_an_assigned_bound_takes_effect_at_once() -> None:
     assert np.all(box.high == 9)
 
 
-def test_scalars_are_cast_without_a_warning() -> None:
+def test_box_casts_scalars_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert 0.5 in Box(0, 1, ())
@@ -94,7 +94,7 @@ def test_scalars_are_cast_without_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (-np.inf, 1), (0, np.inf), (-np.inf, np.inf)])
-def test_nan_is_nowhere_and_an_entry_outside_is_seen(low: float, high: float) -> None:
+def test_box_contains_no_nan_and_no_entry_outside(low: float, high: float) -> None:
     for size, equal in product((3, 5000), (False, True)):
         bounds = [np.full(size, bound, np.float64) for bound in (low, high)]
         if not equal:
@@ -110,7 +110,7 @@ def test_nan_is_nowhere_and_an_entry_outside_is_seen(low: float, high: float) ->
                     assert wrong not in box
 
 
-def test_repr_leaves_the_bounds_in_attributes() -> None:
+def test_box_repr_leaves_the_bounds_in_attributes() -> None:
     box = Box(0, 1)
     assert (box.low_repr, box.high_repr) == (None, None)
     repr(box)
@@ -118,7 +118,7 @@ def test_repr_leaves_the_bounds_in_attributes() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.float32, ">f4", ">u2"])
-def test_samples_keep_the_dtype_whatever_the_dtype_of_assigned_bounds(dtype: Any) -> None:
+def test_box_samples_keep_the_dtype_with_assigned_bounds_of_another(dtype: Any) -> None:
     samples = []
     for library in (gymnasium.spaces, vecspaces.spaces):
         box: Any = library.Box(0, 9, (3,), dtype, seed=0)

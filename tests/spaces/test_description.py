@@ -47,7 +47,7 @@ def returned(space: Space[Any]) -> Any:
 
 
 @given(recipe=recipes(max_leaves=8), seed=seeds)
-def test_every_space_comes_back_and_is_sampled_alike(recipe: Recipe, seed: int) -> None:
+def test_from_description_samples_as_the_described_space(recipe: Recipe, seed: int) -> None:
     space = recipe.build()
     back = returned(space)
     space.seed(seed)
@@ -60,7 +60,7 @@ def test_every_space_comes_back_and_is_sampled_alike(recipe: Recipe, seed: int) 
 INT64 = np.iinfo(np.int64)
 
 
-def test_limits_survive() -> None:
+def test_from_description_keeps_limits() -> None:
     for space in (
         Box(INT64.min, INT64.max, (2,), np.int64),
         Box(np.array([INT64.min, 0]), np.array([0, INT64.max]), dtype=np.int64),
@@ -104,7 +104,7 @@ def test_limits_survive() -> None:
             assert back.character_list == space.character_list
 
 
-def test_the_fields_of_each_kind_keep_their_order() -> None:
+def test_to_description_keeps_the_order_of_fields() -> None:
     fields = [
         (Box(0, 1), "shape dtype low high"),
         (Discrete(2), "n start dtype"),
@@ -142,7 +142,7 @@ def test_what_no_array_can_hold_is_refused(space: Space[Any], changes: dict[str,
     assert repr(description) == repr(before)
 
 
-def test_a_description_nested_without_end_is_refused() -> None:
+def test_from_description_refuses_endless_nesting() -> None:
     inner: dict[str, Any] = {"type": "Discrete", "n": 2, "start": 0, "dtype": "int64"}
     for _ in range(100_000):
         inner = {"type": "Tuple", "spaces": [inner]}
@@ -168,7 +168,7 @@ JSON = st.one_of(
 
 
 @given(data=st.data(), recipe=recipes())
-def test_one_changed_entry_gives_a_space_or_a_value_error(
+def test_from_description_of_a_changed_entry_is_a_space_or_a_value_error(
     data: st.DataObject, recipe: Recipe
 ) -> None:
     description = to_description(recipe.build())
@@ -185,7 +185,7 @@ def test_one_changed_entry_gives_a_space_or_a_value_error(
 
 
 @given(value=junk())
-def test_any_object_gives_a_value_error_or_a_type_error(value: Any) -> None:
+def test_from_description_of_any_object_is_an_error(value: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=r"^description"):
         from_description(value)
     with pytest.raises(ValueError, match=r"^description"):
@@ -195,7 +195,7 @@ def test_any_object_gives_a_value_error_or_a_type_error(value: Any) -> None:
 # --- differences --------------------------------------------------------------------------------
 
 
-def test_spaces_of_other_classes_are_compared_by_themselves() -> None:
+def test_difference_lets_other_classes_compare_themselves() -> None:
     class Colour(Space[str]):
         def __init__(self, names: Any) -> None:
             super().__init__()

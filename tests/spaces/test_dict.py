@@ -90,7 +90,7 @@ class TestDict(SpaceContract):
         lambda lib: (None,),
     ],
 )
-def test_keys_stand_in_gymnasiums_order(arguments: Any) -> None:
+def test_dict_keys_stand_in_gymnasiums_order(arguments: Any) -> None:
     for sort_keys in (True, False):
         ours, theirs = (
             library.Dict(*arguments(library), sort_keys=sort_keys, z=library.Discrete(5))
@@ -103,7 +103,7 @@ def test_keys_stand_in_gymnasiums_order(arguments: Any) -> None:
         assert_identical(ours.sample(), theirs.sample())
 
 
-def test_it_is_a_mapping_of_spaces() -> None:
+def test_dict_is_a_mapping_of_spaces() -> None:
     members = {"a": Discrete(3), "b": Box(0, 1)}
     space = Dict(members, sort_keys=False)
     del members["a"]  # a copy
@@ -119,7 +119,7 @@ def test_it_is_a_mapping_of_spaces() -> None:
         space["c"]
 
 
-def test_in_asks_for_values_and_a_member_can_be_set() -> None:
+def test_dict_contains_values_and_takes_members() -> None:
     space = Dict(a=Discrete(3))
     assert "a" not in space and {"a": 3} not in space
     space["a"] = Discrete(4)
@@ -130,7 +130,7 @@ def test_in_asks_for_values_and_a_member_can_be_set() -> None:
     assert Dict[Any] is not None  # for type checkers
 
 
-def test_what_needs_its_own_generator_leaves_the_members_seeds_alone() -> None:
+def test_dict_generator_leaves_the_seeds_of_members_alone() -> None:
     space = Dict(a=Discrete(99), b=Tuple([Discrete(99)]))
     space.seed({"a": 1, "b": [2]})
     first = space.sample()
@@ -139,7 +139,7 @@ def test_what_needs_its_own_generator_leaves_the_members_seeds_alone() -> None:
     assert_identical(space.sample(), first)
 
 
-def test_work_grows_with_the_number_of_keys_and_not_with_its_square() -> None:
+def test_dict_work_is_linear_in_the_number_of_keys() -> None:
     began = time.process_time()  # which other programs do not change
     space, other = (Dict({f"k{key}": Box(-1, 1, (2,)) for key in range(5_000)}) for _ in range(2))
     assert space == other and len(repr(space)) > 5_000 and difference(space, other) is None

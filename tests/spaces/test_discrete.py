@@ -45,12 +45,12 @@ class TestDiscrete(SpaceContract):
         return lib.Discrete(3, start=5)
 
 
-def test_a_bool_is_an_int() -> None:
+def test_discrete_contains_bools_as_ints() -> None:
     assert True in Discrete(2)
     assert np.True_ not in Discrete(2)
 
 
-def test_an_int_that_lies_about_itself_is_taken_at_its_value() -> None:
+def test_discrete_takes_an_int_that_lies_at_its_value() -> None:
     class Liar(int):
         def __int__(self) -> int:
             raise RuntimeError

@@ -49,7 +49,7 @@ def assert_comes_back(space: Any, value: Any) -> None:
 
 
 @given(recipe=recipes(), seed=seeds)
-def test_values_come_back_and_flat_ones_are_gymnasiums(recipe: Recipe, seed: int) -> None:
+def test_flatten_gives_gymnasiums_values_which_come_back(recipe: Recipe, seed: int) -> None:
     ours, theirs = recipe.build(seed=seed), recipe.build(gymnasium.spaces)
     assume(can_be_flattened(ours))
     if ours.is_np_flattenable:
@@ -137,24 +137,24 @@ RARE: list[tuple[Space[Any], Any]] = [
 
 
 @pytest.mark.parametrize(("space", "value"), RARE, ids=lambda value: repr(value)[:60])
-def test_rare_values_come_back(space: Space[Any], value: Any) -> None:
+def test_unflatten_gives_rare_values_back(space: Space[Any], value: Any) -> None:
     assert_comes_back(space, value)
 
 
-def test_text_is_padded_and_no_members_promote_no_dtype() -> None:
+def test_flatten_pads_text_and_promotes_no_dtype_without_members() -> None:
     assert_identical(flatten(Text(4, charset="xyz"), "zx"), np.array([2, 0, 3, 3], np.int32))
     for kind in (Tuple, OneOf):
         assert flatten_space(kind([Tuple([]), Discrete(3)])).dtype == np.int64
 
 
-def test_a_scalar_comes_back_as_a_scalar() -> None:
+def test_unflatten_gives_a_scalar_back_as_a_scalar() -> None:
     for library in (spaces, gymnasium.spaces):
         space: Any = library.MultiDiscrete(5)
         value = library.unflatten(space, library.flatten(space, np.int64(3)))
         assert_identical(value, np.int64(3))
 
 
-def test_the_flat_value_is_a_copy() -> None:
+def test_flatten_copies() -> None:
     value = np.zeros(3, np.float32)
     flatten(Box(0, 1, (3,)), value)[0] = 1
     assert not value.any()
@@ -170,7 +170,7 @@ class Unknown(Space[Any]):
         return isinstance(x, complex)
 
 
-def test_a_third_partys_space_that_says_it_is_dynamic_is_a_value_error() -> None:
+def test_flatdim_of_a_third_partys_dynamic_space_is_a_value_error() -> None:
     class Dynamic(Unknown):
         is_np_flattenable = False  # type: ignore[assignment]
 
@@ -178,7 +178,7 @@ def test_a_third_partys_space_that_says_it_is_dynamic_is_a_value_error() -> None
         flatdim(Dynamic())
 
 
-def test_a_third_partys_space_takes_part_once_registered() -> None:
+def test_flatten_takes_registered_spaces_of_third_parties() -> None:
     class Complex(Unknown):
         pass
 
@@ -219,7 +219,7 @@ SPACES = [
 ]
 
 
-def test_a_space_is_equivalent_to_itself_alone() -> None:
+def test_is_space_dtype_shape_equiv_of_a_space_and_itself_alone() -> None:
     for space, other in itertools.product(SPACES, repeat=2):
         assert is_space_dtype_shape_equiv(space, other) is (space is other), (space, other)
 
@@ -234,12 +234,12 @@ def test_a_space_is_equivalent_to_itself_alone() -> None:
         (Graph(Discrete(2), Box(0, 1)), Graph(Discrete(9), Box(3, 4))),
     ],
 )
-def test_bounds_do_not_matter_to_equivalence(space: Any, other: Any) -> None:
+def test_is_space_dtype_shape_equiv_ignores_bounds(space: Any, other: Any) -> None:
     assert is_space_dtype_shape_equiv(space, other)
     assert is_space_dtype_shape_equiv(Tuple([space]), Tuple([other]))
 
 
-def test_flattened_batches_keep_the_byte_order() -> None:
+def test_flatten_keeps_the_byte_order_of_batches() -> None:
     for stack in (False, True):
         space = Sequence(Box(0, 9, (2,), ">u2"), stack=stack, seed=0)
         theirs = gymnasium.spaces.Sequence(

@@ -115,7 +115,7 @@ class TestGraphWithoutEdges(SpaceContract):
     num_nodes=st.integers(1, 4),
     num_edges=st.none() | st.integers(0, 4),
 )
-def test_samples_of_any_size_are_those_of_gymnasium(
+def test_graph_samples_of_any_size_are_gymnasiums(
     nodes: Recipe, edges: Recipe | None, seed: int, num_nodes: int, num_edges: int | None
 ) -> None:
     recipe = Recipe("Graph", (nodes, edges))
@@ -128,7 +128,7 @@ def test_samples_of_any_size_are_those_of_gymnasium(
             assert ours.contains(value), ours.explain(value)
 
 
-def test_the_mask_of_one_nested_edge_holds_for_all_edges() -> None:
+def test_graph_mask_of_one_nested_edge_holds_for_all() -> None:
     mask = np.array([0, 1], np.int8)
     for edge_space, limit in (
         (Dict(a=Discrete(2), b=Text(3)), {"a": mask, "b": None}),
@@ -151,7 +151,7 @@ def test_the_mask_of_one_nested_edge_holds_for_all_edges() -> None:
         (Discrete(2), np.array([1, 0, 1], np.int8)),
     ],
 )
-def test_a_wrong_mask_of_one_edge_is_refused_with_its_path(edge_space: Any, limit: Any) -> None:
+def test_graph_refuses_a_wrong_mask_of_one_edge_with_its_path(edge_space: Any, limit: Any) -> None:
     space = Graph(Discrete(3), edge_space, seed=1)
     with pytest.raises(AssertionError, match=r"^mask\[1\]"):
         space.sample(mask=(None, limit), num_nodes=9)

@@ -45,9 +45,7 @@ def batches_without_arrays(recipe: Recipe) -> bool:
 
 
 @given(recipe=recipes(), seed=seeds)
-def test_samples_survive_and_the_text_is_gymnasiums_where_that_brings_them_back(
-    recipe: Recipe, seed: int
-) -> None:
+def test_to_jsonable_is_gymnasiums_where_that_comes_back(recipe: Recipe, seed: int) -> None:
     ours, theirs = recipe.build(seed=seed), recipe.build(gymnasium.spaces, seed)
     values = [ours.sample() for _ in range(3)]
     for n in (0, 1, 3):
@@ -64,7 +62,7 @@ def test_samples_survive_and_the_text_is_gymnasiums_where_that_brings_them_back(
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_special_numbers_survive(dtype: Any) -> None:
+def test_from_jsonable_gives_special_numbers_back(dtype: Any) -> None:
     special = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, np.finfo(dtype).tiny, 0.1], dtype)
     box = Box(-np.inf, np.inf, (7,), dtype)
     for space, value in (
@@ -80,7 +78,7 @@ def test_special_numbers_survive(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
-def test_integers_beyond_float64_survive(dtype: Any) -> None:
+def test_from_jsonable_gives_integers_beyond_float64_back(dtype: Any) -> None:
     info = np.iinfo(dtype)
     value = np.array([info.min, info.max, info.max - 1], dtype)
     space = Sequence(Box(int(info.min), int(info.max), (3,), dtype), stack=True)
@@ -101,7 +99,7 @@ MEMBERS: list[Space[Any]] = [
 
 
 @pytest.mark.parametrize("member", MEMBERS, ids=repr)
-def test_every_nesting_survives(member: Any) -> None:
+def test_from_jsonable_gives_every_nesting_back(member: Any) -> None:
     sequences = Sequence(member, seed=3), Sequence(member, stack=True, seed=3)
     nested = (
         Tuple([member], seed=3),
@@ -116,7 +114,7 @@ def test_every_nesting_survives(member: Any) -> None:
         assert_identical(trip(space, values), values)
 
 
-def test_a_graph_with_no_edges_left_survives() -> None:
+def test_from_jsonable_gives_a_graph_with_no_edges_left_back() -> None:
     space = Graph(Discrete(3), Box(0, 1, (2,)))
     value = GraphInstance(np.array([1]), np.empty((0, 2), np.float32), np.empty((0, 2), np.int32))
     assert_identical(trip(space, [value]), [value])

@@ -65,7 +65,7 @@ def test_box_samples_lie_within_the_most_extreme_bounds(box: Box[Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", BOX_DTYPES, ids=str)
-def test_boxes_at_the_ends_of_the_dtype(dtype: Any) -> None:
+def test_box_at_the_ends_of_the_dtype(dtype: Any) -> None:
     smallest, largest = dtype_limits(dtype)
     for shape in ((), (0,), (1,), (200,), (2, 3)):
         box = Box(smallest, largest, shape, dtype)
@@ -83,7 +83,7 @@ def test_boxes_at_the_ends_of_the_dtype(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-def test_all_parts_of_a_whole_integer_dtype_are_drawn(dtype: Any) -> None:
+def test_box_draws_all_parts_of_an_integer_dtype(dtype: Any) -> None:
     smallest, largest = dtype_limits(dtype)
     sample = Box(smallest, largest, (4000,), dtype, seed=0).sample().astype(float)
     quarter = (float(largest) - float(smallest)) / 4
@@ -97,7 +97,7 @@ def test_all_parts_of_a_whole_integer_dtype_are_drawn(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", SIGNED, ids=str)
-def test_infinite_bounds_of_arrays_become_the_exact_limits(dtype: Any) -> None:
+def test_box_makes_infinite_bounds_the_exact_limits(dtype: Any) -> None:
     """Gymnasium's report 1699: the limit was rounded in the bound's dtype, and wrapped."""
     for source in (np.float16, np.float32, np.float64):
         low, high = np.array([-np.inf, 0], source), np.array([1, np.inf], source)
@@ -111,7 +111,7 @@ def test_infinite_bounds_of_arrays_become_the_exact_limits(dtype: Any) -> None:
         assert_samples_lie_within(box)
 
 
-def test_a_float_bound_just_beyond_an_integer_dtype_is_refused() -> None:
+def test_box_refuses_a_float_just_beyond_an_integer_dtype() -> None:
     for source, dtype in product((np.float32, np.float64), ("i4", "i8", "u4", "u8")):
         beyond = source(2.0) ** (np.iinfo(dtype).bits - (dtype[0] == "i"))
         for high in (beyond, np.array([beyond])):
@@ -119,14 +119,14 @@ def test_a_float_bound_just_beyond_an_integer_dtype_is_refused() -> None:
                 Box(0, high, (1,), np.dtype(dtype))
 
 
-def test_ints_of_any_size_are_bounds_of_float64() -> None:
+def test_box_of_float64_takes_ints_of_any_size() -> None:
     assert_samples_lie_within(Box(-(10**300), 10**300, dtype=np.float64))
     with pytest.raises(ValueError, match=r"^high: expected "):
         Box(0, 10**400, dtype=np.float64)
 
 
 @given(seed=seeds)
-def test_a_range_beyond_float64_is_drawn_from_evenly(seed: int) -> None:
+def test_box_draws_evenly_from_a_range_beyond_float64(seed: int) -> None:
     largest = np.finfo(np.float64).max
     sample = Box(-largest, largest, (400,), np.float64, seed=seed).sample()
     assert np.isfinite(sample).all()

@@ -32,14 +32,14 @@ class TestMultiBinary(SpaceContract):
 
 
 @given(array=hnp.arrays(hnp.scalar_dtypes().filter(lambda dtype: dtype.kind != "m"), 3))
-def test_an_array_is_contained_if_its_entries_equal_zero_or_one(array: Any) -> None:
+def test_multi_binary_contains_arrays_of_zeros_and_ones(array: Any) -> None:
     space = MultiBinary(3)
     expected = array.dtype.kind in "biufc" and all(x in (0, 1) for x in array.tolist())
     assert space.contains(array) is expected
     assert (space.explain(array) is None) is expected
 
 
-def test_without_axes_scalars_are_contained_as_arrays_are() -> None:
+def test_multi_binary_without_axes_contains_scalars() -> None:
     space = MultiBinary([], seed=0)
     assert space.sample() in space
     assert i8(1) in space and np.array(1) in space

@@ -45,7 +45,7 @@ class TestMultiDiscrete(SpaceContract):
         return lib.MultiDiscrete([2, 3], start=[5, -5])
 
 
-def test_nvec_and_start_are_copies_of_the_dtype() -> None:
+def test_multi_discrete_copies_nvec_and_start_in_the_dtype() -> None:
     nvec, start = np.array([[1, 2], [3, 4]]), np.array([[0, 1], [2, 3]])
     space = MultiDiscrete(nvec, dtype=i8, start=start)
     nvec[:], start[:] = 9, 9
@@ -55,14 +55,14 @@ def test_nvec_and_start_are_copies_of_the_dtype() -> None:
     assert MultiDiscrete([2, 3]).start.tolist() == [0, 0]
 
 
-def test_differences_that_overflow_do_not_deceive() -> None:
+def test_multi_discrete_contains_no_difference_that_overflows() -> None:
     """Gymnasium's report 1622: `x - start < nvec` wrapped around."""
     assert np.array([np.iinfo(np.int64).max]) not in MultiDiscrete([5], start=[-10])
     space = MultiDiscrete([120], start=[-100], dtype=i8)
     assert np.array([50], i8) not in space and np.array([19], i8) in space
 
 
-def test_indexing_gives_the_space_of_entries_with_the_same_stream() -> None:
+def test_multi_discrete_index_is_a_space_with_the_same_stream() -> None:
     space = MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [2, 3]], dtype=i8, seed=4)
     assert space[0, 1] == Discrete(3, start=1, dtype=i8)
     assert space[1] == MultiDiscrete([4, 5], start=[2, 3], dtype=i8)
@@ -74,13 +74,13 @@ def test_indexing_gives_the_space_of_entries_with_the_same_stream() -> None:
         space[2]
 
 
-def test_len_is_of_the_first_axis() -> None:
+def test_multi_discrete_len_is_of_the_first_axis() -> None:
     assert len(MultiDiscrete([2, 3, 4])) == 3
     with pytest.warns(UserWarning, match="counts its first axis alone"):
         assert len(MultiDiscrete([[2, 3, 4]])) == 1
 
 
-def test_without_axes_samples_are_scalars_and_contained() -> None:
+def test_multi_discrete_without_axes_samples_scalars() -> None:
     for space in (MultiDiscrete(5, seed=0), MultiDiscrete(3, dtype=i8, start=-3, seed=0)):  # type: ignore[arg-type]
         sample = space.sample()
         assert isinstance(sample, np.generic)

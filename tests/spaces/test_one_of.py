@@ -39,19 +39,19 @@ class TestOneOf(SpaceContract):
         return lib.OneOf([lib.Discrete(2), lib.Tuple([lib.Discrete(3)])])
 
 
-def test_members_are_found_by_index() -> None:
+def test_one_of_has_members_by_index() -> None:
     space = OneOf([Discrete(2), Box(0, 1)])
     assert space[0] == Discrete(2) and space[-1] == Box(0, 1) and len(space) == 2
     with pytest.raises(IndexError):
         space[2]
 
 
-def test_one_column_is_written_as_by_gymnasium() -> None:
+def test_one_of_writes_one_column_as_gymnasium_does() -> None:
     ours, theirs = (lib.OneOf([lib.Tuple([lib.Discrete(9)])], seed=1) for lib in LIBRARIES)
     value = ours.sample()
     assert ours.to_jsonable([value]) == theirs.to_jsonable([value])
 
 
-def test_members_are_seeded_where_the_index_is_not() -> None:
+def test_one_of_seeds_members_where_it_does_not_the_index() -> None:
     space = OneOf([Discrete(99), Tuple([Discrete(99)])])
     assert space.seed((None, 2, [3]))[1:] == (2, (3,))

@@ -71,19 +71,19 @@ class TestStackedSequence(SpaceContract):
         return lib.Sequence(lib.Box(0, 1, (2,)), stack=True)
 
 
-def test_an_empty_stack_has_the_shape_and_dtype_of_a_batch() -> None:
+def test_sequence_of_length_0_has_the_shape_and_dtype_of_a_batch() -> None:
     value = Sequence(Box(0, 1, (2, 3)), stack=True).sample(mask=(0, None))
     assert_identical(value, np.empty((0, 2, 3), np.float32))
 
 
-def test_columns_of_different_lengths_are_not_contained() -> None:
+def test_sequence_contains_no_columns_of_different_lengths() -> None:
     space = Sequence(Dict(a=Discrete(3), b=Discrete(3)), stack=True)
     assert space.contains({"a": np.array([1, 2]), "b": np.array([0, 0])})
     assert not space.contains({"a": np.array([1, 2]), "b": np.array([0])})
     assert not space.contains({"a": np.array([1, 2])})
 
 
-def test_a_subclass_with_its_own_test_is_asked_row_by_row() -> None:
+def test_sequence_asks_a_subclass_with_its_own_test_row_by_row() -> None:
     class Even(Discrete[np.int64]):
         def contains(self, x: Any) -> bool:
             return super().contains(x) and int(x) % 2 == 0

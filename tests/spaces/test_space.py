@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_shape_and_dtype_are_normalised() -> None:
+def test_space_normalises_shape_and_dtype() -> None:
     space = Space[Any]([2, np.int64(3)], "f4")
     assert space.shape == (2, 3) and isinstance(space.shape, tuple)
     assert space.dtype == np.dtype("float32") and isinstance(space.dtype, np.dtype)
     assert Space[Any]().shape is None and Space[Any]().dtype is None
 
 
-def test_shape_and_np_random_cannot_be_assigned() -> None:
+def test_space_refuses_assigned_shape_and_np_random() -> None:
     for name in ("shape", "np_random", "is_np_flattenable"):
         with pytest.raises(AttributeError):
             setattr(Box(0, 1), name, None)
 
 
 @pytest.mark.parametrize("bits", [np.random.PCG64, np.random.MT19937, np.random.Philox])
-def test_a_copied_generator_goes_on_by_itself(bits: Any) -> None:
+def test_copy_generator_goes_on_by_itself(bits: Any) -> None:
     generator = np.random.Generator(bits(5))
     generator.integers(9, size=3, dtype=np.int8)  # leaves half-used bits in the buffer
     twin = copy_generator(generator)
@@ -42,7 +42,7 @@ def test_a_copied_generator_goes_on_by_itself(bits: Any) -> None:
 
 
 @pytest.mark.parametrize("travel", [copy.deepcopy, lambda space: pickle.loads(pickle.dumps(space))])
-def test_samples_after_a_journey_have_the_dtype_object_of_numpy(
+def test_space_samples_with_numpys_dtype_object_after_a_journey(
     travel: Callable[[Any], Any],
 ) -> None:
     """What compares dtypes by identity must know them again."""
@@ -55,7 +55,7 @@ def test_samples_after_a_journey_have_the_dtype_object_of_numpy(
         assert travel(space).sample().dtype is np.dtype(space.dtype.str)
 
 
-def test_a_subclass_shows_its_attributes_by_default() -> None:
+def test_space_repr_shows_the_attributes_of_a_subclass() -> None:
     class Colour(Space[str]):
         def __init__(self, names: list[str], weights: Any, inner: Space[Any]) -> None:
             super().__init__(seed=0)
@@ -69,7 +69,7 @@ def test_a_subclass_shows_its_attributes_by_default() -> None:
     assert repr(Space((2, 3), "float32")) == "Space(shape=(2, 3), dtype=float32)"
 
 
-def test_a_space_that_refers_to_itself_can_be_shown() -> None:
+def test_space_repr_ends_if_it_refers_to_itself() -> None:
     class Node(Space[Any]):
         parent: Any
 

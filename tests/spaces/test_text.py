@@ -39,7 +39,7 @@ class TestText(SpaceContract):
         return lib.Text(3, charset="abc")
 
 
-def test_a_string_keeps_its_order_and_a_set_is_sorted() -> None:
+def test_text_keeps_the_order_of_a_string_and_sorts_a_set() -> None:
     assert Text(1, charset="bcab").character_list == ("b", "c", "a")
     assert Text(1, charset=set("qwerty")).character_list == tuple("eqrtwy")
     assert Text(1, charset="bca").characters == "abc"
@@ -50,7 +50,7 @@ def test_a_string_keeps_its_order_and_a_set_is_sorted() -> None:
         Text(1, charset="a").character_index("b")
 
 
-def test_no_character_is_an_empty_string_or_an_error() -> None:
+def test_text_without_characters_is_empty_or_an_error() -> None:
     nothing = np.zeros(3, i8)
     assert Text(5, min_length=0, charset="abc").sample(mask=(3, nothing)) == ""
     assert Text(5, min_length=0, charset="").sample() == ""
@@ -59,7 +59,7 @@ def test_no_character_is_an_empty_string_or_an_error() -> None:
             space.sample(mask=limit)
 
 
-def test_a_str_that_lies_about_itself_is_taken_at_its_characters() -> None:
+def test_text_takes_a_str_that_lies_at_its_characters() -> None:
     class Liar(str):
         def __len__(self) -> int:
             raise RuntimeError
@@ -72,12 +72,12 @@ def test_a_str_that_lies_about_itself_is_taken_at_its_characters() -> None:
     assert Text(3).explain(Liar("abcd")) is not None
 
 
-def test_the_order_of_characters_distinguishes_twins() -> None:
+def test_text_twins_have_characters_in_one_order() -> None:
     space = Text(4, charset="zyx")
     assert is_twin(space, Text(4, charset="zyx"))
     assert not is_twin(space, Text(4, charset="xyz"))  # samples depend on the order
 
 
-def test_zeros_are_characters_as_all_others() -> None:
+def test_text_takes_zeros_as_characters() -> None:
     for space in (Text(4, min_length=4, charset="\0", seed=0), Text(1, charset="\0")):
         assert space.sample() == "\0" * space.max_length

@@ -39,7 +39,7 @@ class TestTuple(SpaceContract):
         return lib.Tuple([lib.Discrete(3), lib.Tuple([lib.Discrete(3)])])
 
 
-def test_it_is_a_sequence_of_spaces() -> None:
+def test_tuple_is_a_sequence_of_spaces() -> None:
     space = Tuple([Discrete(2), Box(0, 1), Discrete(2)])
     assert isinstance(space, Sequence)
     assert space[0] == space[-1] == Discrete(2)

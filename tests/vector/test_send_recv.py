@@ -48,7 +48,7 @@ from vecspaces.wrappers import (
 )
 
 
-def test_a_transition_is_the_callers_own() -> None:
+def test_recv_returns_copies() -> None:
     with AsyncVectorEnv(ledgers(2), num_workers=2, copy=False) as envs:
         envs.reset(seed=0)
         kept = envs.recv()
@@ -60,7 +60,7 @@ def test_a_transition_is_the_callers_own() -> None:
             assert_identical(array, copy)
 
 
-def test_a_slow_environment_does_not_keep_its_finished_neighbours(tmp_path: Any) -> None:
+def test_recv_does_not_wait_for_a_slow_neighbour(tmp_path: Any) -> None:
     gate = tmp_path / "gate"
     env_fns = [partial(Gated, gate, number, length=10**6) for number in range(4)]
     with AsyncVectorEnv(env_fns, num_workers=1, batch_size=1) as envs:
@@ -76,7 +76,7 @@ def test_a_slow_environment_does_not_keep_its_finished_neighbours(tmp_path: Any)
         assert [int(envs.recv(timeout=10).env_ids[0]) for _ in range(2)] == [2, 3]
 
 
-def test_wrong_arguments_reach_nobody() -> None:
+def test_send_and_recv_of_wrong_arguments_reach_nobody() -> None:
     for batch_size in (0, 4, -1):
         with pytest.raises(ValueError, match="batch_size must"):
             AsyncVectorEnv(ledgers(3), num_workers=1, batch_size=batch_size)
@@ -137,7 +137,7 @@ class Wrong(Ledger):
 
 
 @in_all
-def test_a_row_that_fails_is_broken_alone(make: Any) -> None:
+def test_send_of_a_row_that_fails_breaks_it_alone(make: Any) -> None:
     with make([partial(Failing, number, length=99) for number in range(5)], batch_size=2) as envs:
         envs.reset(seed=0)
         envs.recv(5)
@@ -177,7 +177,7 @@ def test_a_row_that_fails_is_broken_alone(make: Any) -> None:
 
 
 @diagonal(make=BACKENDS, action=[1, 2, 3, 4])
-def test_what_is_wrong_in_one_row_of_a_stream_fails_alone(make: Any, action: int) -> None:
+def test_recv_raises_for_a_wrong_row_alone(make: Any, action: int) -> None:
     if make is SyncVectorEnv and action == 4:
         return  # nothing is pickled
     kinds = InvalidObservationError, InvalidRewardError, InvalidInfoError, InvalidInfoError
@@ -203,7 +203,7 @@ def die_once(env: Any, sign: Path) -> Any:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
 @pytest.mark.parametrize("restarts", [True, False])
-def test_a_death_in_a_call_concerns_the_rows_of_its_worker(restarts: bool, tmp_path: Path) -> None:
+def test_call_in_which_a_worker_dies_concerns_its_rows(restarts: bool, tmp_path: Path) -> None:
     options = {"on_worker_death": "restart" if restarts else "raise"}
     sign = tmp_path / "die"
     with AsyncVectorEnv(ledgers(4), num_workers=2, **options) as envs:
@@ -226,7 +226,7 @@ def test_a_death_in_a_call_concerns_the_rows_of_its_worker(restarts: bool, tmp_p
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_at_least_so_many_are_received_in_time(wrapped: bool, tmp_path: Path) -> None:
+def test_recv_waits_for_at_least_so_many(wrapped: bool, tmp_path: Path) -> None:
     gate, moment = tmp_path / "gate", 0.1
     env_fns = [partial(Gated, gate, number, length=99) for number in range(4)]
     envs = AsyncVectorEnv(env_fns, num_workers=4)
@@ -252,7 +252,7 @@ def test_at_least_so_many_are_received_in_time(wrapped: bool, tmp_path: Path) ->
 
 
 @diagonal(wrapper=[NormalizeObservation, NormalizeReward], mode=["NextStep", "SameStep"])
-def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> None:
+def test_recv_of_nothing_passes_wrappers(wrapper: Any, mode: str) -> None:
     """And goes on as if nothing had been received."""
     env_fns = [partial(Sampler, spaces.Box(-9, 9, (2,)), spaces.Box(-1, 1, (1,)))] * 3
     with (
@@ -278,7 +278,7 @@ def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> Non
             assert_identical(*map(tuple, received))
 
 
-def test_a_vector_env_is_streamed_as_a_whole() -> None:
+def test_send_takes_a_vector_env_as_a_whole() -> None:
     with AsyncVectorEnv([*ledgers(2), partial(ledger_vector, 2, 3)], num_workers=3) as envs:
         envs.reset(seed=0)
         envs.recv()
@@ -289,7 +289,7 @@ def test_a_vector_env_is_streamed_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("kind", [ThreadVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
-def test_calls_that_concern_no_vector_env_do_nothing(kind: Any) -> None:
+def test_call_and_step_of_no_rows_do_nothing(kind: Any) -> None:
     with kind([partial(ledger_vector, 2, 3)] * 2) as envs:
         envs.reset(seed=0)
         envs.set_attr("mark", [], env_ids=[])
@@ -299,7 +299,7 @@ def test_calls_that_concern_no_vector_env_do_nothing(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
-def test_what_a_caller_does_to_infos_is_not_received(make: Any) -> None:
+def test_recv_does_not_show_what_a_caller_did_to_infos(make: Any) -> None:
     info = {"x": 1, "y": np.arange(2), "z": {"w": 2.5}}
     with make(telling([info] * 2)) as envs:
         infos = envs.reset()[1]
@@ -329,7 +329,7 @@ class Mortal(Ledger):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
-def test_an_episode_that_dies_as_it_begins_is_reported_lost() -> None:
+def test_send_reset_in_which_a_worker_dies_is_reported_lost() -> None:
     env_fns = [partial(Mortal, number) for number in range(4)]
     with AsyncVectorEnv(
         env_fns, num_workers=2, on_worker_death="restart", autoreset_mode="Disabled"

@@ -52,7 +52,7 @@ def test_reset_of_the_base_seeds_the_generator() -> None:
     assert_identical(second, theirs.random((2, 2)))
 
 
-def test_defaults_of_the_base() -> None:
+def test_vector_env_has_defaults() -> None:
     envs = Drift(3)
     seed = envs.np_random_seed
     assert isinstance(seed, int) and seed >= 0
@@ -89,7 +89,7 @@ def test_close_frees_once_whatever_happens() -> None:
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_modes_are_understood_in_any_form(mode: AutoresetMode) -> None:
+def test_autoreset_mode_is_understood_in_any_form(mode: AutoresetMode) -> None:
     theirs = gymnasium.vector.AutoresetMode(mode.value)
     assert mode.name == theirs.name
     texts = (mode.value, mode.name)

@@ -23,7 +23,7 @@ COUNT = 4
 make = partial(AsyncVectorEnv, num_workers=2)
 
 
-def test_a_wrapper_passes_everything_on() -> None:
+def test_vector_wrapper_passes_everything_on() -> None:
     with VectorWrapper(AsyncVectorEnv(ledgers(3), num_workers=2, stats=True)) as envs:
         inner = envs.env
         assert envs.unwrapped is inner
@@ -48,7 +48,7 @@ def test_a_wrapper_passes_everything_on() -> None:
     assert envs.closed and inner.closed
 
 
-def test_a_wrapper_passes_on_errors_results_and_restarts_of_rows() -> None:
+def test_vector_wrapper_passes_on_errors_results_and_restarts() -> None:
     """Its rows have none of those that failed; it changes only the arrays."""
     with Halved(RecordEpisodeStatistics(SyncVectorEnv(failing(3)))) as envs:
         envs.reset(seed=1)
@@ -70,7 +70,7 @@ def test_a_wrapper_passes_on_errors_results_and_restarts_of_rows() -> None:
             envs.fileno()
 
 
-def test_a_wrapper_may_set_spaces_and_metadata() -> None:
+def test_vector_wrapper_may_set_spaces_and_metadata() -> None:
     with VectorWrapper(SyncVectorEnv(ledgers(2))) as envs:
         box = spaces.Box(0, 1, (2,))
         for name in (
@@ -90,7 +90,7 @@ def test_a_wrapper_may_set_spaces_and_metadata() -> None:
 
 
 @pytest.mark.parametrize("kind", [Whole, Halves])
-def test_streaming_around_an_override_is_refused(kind: Any) -> None:
+def test_send_and_recv_around_an_override_are_refused(kind: Any) -> None:
     with kind(make(ledgers(COUNT))) as envs:
         envs.reset(seed=0)
         with pytest.raises(TypeError, match=rf"go around {kind.__name__}\.\w+: override send and"):
@@ -103,7 +103,7 @@ def test_streaming_around_an_override_is_refused(kind: Any) -> None:
             envs.rollout_view()
 
 
-def test_an_override_further_out_is_not_gone_around_either() -> None:
+def test_send_is_not_passed_around_an_override_further_out() -> None:
     class Counting(RecordEpisodeStatistics[Any, Any]):
         def step(self, actions: Any) -> Any:
             return super().step((actions + 1) % 5)
@@ -118,7 +118,7 @@ def test_an_override_further_out_is_not_gone_around_either() -> None:
 
 
 @pytest.mark.parametrize("kind", [VectorWrapper, Shifted, RecordEpisodeStatistics])
-def test_a_rollout_is_passed_on_where_a_wrapper_has_nothing_to_change(kind: Any) -> None:
+def test_rollout_view_passes_a_wrapper_that_changes_nothing(kind: Any) -> None:
     with kind(SyncVectorEnv(ledgers(2), buffers=2)) as envs:
         envs.reset(seed=0)
         envs.step(np.zeros(2, np.int64))
@@ -146,7 +146,7 @@ class Slow(VectorWrapper[Any, Any, Any, Any, Any]):
         return self.env.reset_wait(timeout)  # type: ignore[attr-defined]  # not all have it
 
 
-def test_a_late_reset_by_mask_begins_the_chosen_episodes_alone() -> None:
+def test_reset_by_mask_that_is_late_begins_the_chosen_episodes_alone() -> None:
     with RecordEpisodeStatistics(Slow(SyncVectorEnv(ledgers(2, talks=False)))) as envs:
         envs.env.late = False  # type: ignore[attr-defined]  # of Slow
         envs.reset(seed=0)

@@ -10,7 +10,7 @@ from tests.envs import ledgers
 from vecspaces.vector import AsyncVectorEnv, Rollout, SyncVectorEnv
 
 
-def test_rewards_and_flags_of_a_rollout_are_the_callers_own() -> None:
+def test_rollout_view_copies_rewards_and_flags() -> None:
     with SyncVectorEnv(ledgers(2), copy=False, buffers=2) as envs:
         envs.reset(seed=0)
         envs.step([0, 0])
@@ -25,7 +25,7 @@ def test_rewards_and_flags_of_a_rollout_are_the_callers_own() -> None:
             envs.rollout_view()
 
 
-def test_a_rollout_needs_all_environments_in_each_batch() -> None:
+def test_rollout_view_needs_all_environments_in_each_batch() -> None:
     with AsyncVectorEnv(ledgers(2), num_workers=1, buffers=2, batch_size=1) as envs:
         envs.reset(seed=0)
         envs.step([0, 0])
@@ -33,7 +33,7 @@ def test_a_rollout_needs_all_environments_in_each_batch() -> None:
             envs.rollout_view()
 
 
-def test_a_rollout_is_shown_by_dtypes_and_shapes() -> None:
+def test_rollout_str_shows_dtypes_and_shapes() -> None:
     arrays = np.zeros((3, 2), np.float32), np.zeros((2, 2)), np.zeros((2, 2), np.bool_)
     rollout = Rollout({"camera": (arrays[0],)}, arrays[1], arrays[2], arrays[2], {})
     assert str(rollout) == (
@@ -42,7 +42,7 @@ def test_a_rollout_is_shown_by_dtypes_and_shapes() -> None:
     )
 
 
-def test_a_rollout_needs_more_than_one_slot() -> None:
+def test_rollout_view_needs_more_than_one_slot() -> None:
     with SyncVectorEnv(ledgers(2)) as envs, pytest.raises(ValueError, match="buffers=T"):
         envs.reset(seed=0)
         envs.rollout_view()

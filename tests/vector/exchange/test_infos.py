@@ -69,7 +69,7 @@ def gymnasiums(infos: list[dict[str, Any]]) -> dict[str, Any]:
         ([2j, 1], object),  # of Python: no number of an info
     ],
 )
-def test_numbers_are_promoted(values: list[Any], dtype: Any) -> None:
+def test_merge_promotes_numbers(values: list[Any], dtype: Any) -> None:
     for order in (values, values[::-1]):
         array = merged([{"x": value} for value in order])["x"]
         assert array.dtype == dtype
@@ -77,7 +77,7 @@ def test_numbers_are_promoted(values: list[Any], dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 9])  # sent by row, and by key
-def test_arrays_and_masks_belong_to_the_caller_alone(count: int) -> None:
+def test_merge_returns_arrays_that_share_nothing(count: int) -> None:
     infos = {row: {"a": 1.5, "b": np.ones(2)} for row in range(count)}
     arrays = list(merge([sent(InfosByRow(infos))], count).values())
     for first, second in itertools.combinations(arrays, 2):
@@ -86,20 +86,20 @@ def test_arrays_and_masks_belong_to_the_caller_alone(count: int) -> None:
 
 
 @pytest.mark.parametrize("info", [{0: 1.5, ("a", 1): "x"}, {"_private": 3}, {}])
-def test_keys_may_be_anything(info: dict[Any, Any]) -> None:
+def test_merge_takes_any_keys(info: dict[Any, Any]) -> None:
     infos = merged([info, {}])
     assert infos.keys() == {*info, *(f"_{key}" for key in info)}
     assert infos_as_list(infos, 2) == [info, {}]
 
 
 @pytest.mark.parametrize("keys", [("a", "_a"), ("_a", "a")])
-def test_a_mask_is_one_although_an_environment_uses_its_name(keys: tuple[str, str]) -> None:
+def test_merge_keeps_masks_although_an_environment_uses_their_names(keys: tuple[str, str]) -> None:
     infos = merged([{}, dict.fromkeys(keys, 7)])
     assert_identical(infos, {"a": np.array([0, 7]), "_a": np.array([False, True])})
     assert split([columns_of(infos, 2)], [0, 1]) == {0: {}, 1: {"a": 7}}
 
 
-def test_a_slice_travels_as_a_few_arrays() -> None:
+def test_infos_by_row_travel_as_a_few_arrays() -> None:
     infos = {
         row: {
             "x": float(row),
@@ -115,7 +115,7 @@ def test_a_slice_travels_as_a_few_arrays() -> None:
 
 
 @pytest.mark.parametrize("kind", [dict, lambda info: defaultdict(int, info)])
-def test_as_many_keys_need_not_be_the_same(kind: Any) -> None:
+def test_merge_takes_as_many_keys_that_differ(kind: Any) -> None:
     infos = [kind({"a": 1, "b": 2}), kind({"a": 3, "c": 4})]
     for rows in [list(map(dict, infos)), [{"n": info} for info in infos]]:
         assert infos_as_list(merged(rows), 2) == rows
@@ -129,7 +129,7 @@ class Stubborn(dict[str, Any]):
         raise TypeError("this dict is fixed")
 
 
-def test_what_allows_no_copy_is_kept() -> None:
+def test_merge_keeps_what_allows_no_copy() -> None:
     values = [Stubborn(a=[1]), 3]
     array = merged([{"x": value} for value in values])["x"]
     assert array[0] is values[0] and array[1] == 3
@@ -246,7 +246,7 @@ def draw_infos(random: np.random.Generator, count: int, depth: int = 2) -> list[
 
 
 @pytest.mark.parametrize("seed", [*range(20), *(full(seed) for seed in range(20, 500))])
-def test_infos_are_the_same_however_they_are_cut_sent_and_listed(seed: int) -> None:
+def test_merge_is_the_same_however_infos_are_cut_sent_and_listed(seed: int) -> None:
     random = np.random.default_rng(seed)
     count = int(random.integers(1, 7))
     infos = draw_infos(random, count)
@@ -270,7 +270,7 @@ def test_infos_are_the_same_however_they_are_cut_sent_and_listed(seed: int) -> N
     assert_same_infos(merge(list(map(sent, members)), count), merge(members, count))
 
 
-def test_all_pairs_of_kinds_are_those_values() -> None:
+def test_merge_of_all_pairs_of_kinds_has_their_values() -> None:
     assert len(KINDS) > 41
     infos = infos_of_pairs()
     whole = merged(infos)
@@ -302,7 +302,7 @@ def assert_holds(values: Any, row: int, returned: Any) -> None:
             assert values[row].tolist() == array.tolist()
 
 
-def test_values_of_one_kind_are_gymnasiums() -> None:
+def test_merge_of_one_kind_is_gymnasiums() -> None:
     # Gymnasium truncates the second text, loses units and masks, and rounds large integers.
     wrong = {"texts", "0-d text", "timedelta64", "other timedelta64", "masked", "beyond int64"}
     wrong |= {"beyond uint64", "beyond floats", "objects", "derived array"}
@@ -326,7 +326,7 @@ def results_of(envs: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("num_workers", "stride"), [(2, 5), *(full(n, 1) for n in (1, 2, 3, 4))])
-def test_results_do_not_depend_on_the_workers(num_workers: int, stride: int) -> None:
+def test_infos_do_not_depend_on_the_workers(num_workers: int, stride: int) -> None:
     env_fns = telling(infos_of_pairs(PAIRS[::stride]))
     with SyncVectorEnv(env_fns) as alone, AsyncVectorEnv(env_fns, num_workers=num_workers) as envs:
         expected = results_of(alone)
@@ -334,7 +334,7 @@ def test_results_do_not_depend_on_the_workers(num_workers: int, stride: int) -> 
             assert_same_infos(infos, expected[name])
 
 
-def test_a_dict_of_a_vector_env_beside_another_kind_holds_the_very_values() -> None:
+def test_merge_of_a_dict_beside_another_kind_holds_the_very_values() -> None:
     value = {"deep": (1, [2]), "n": 3}
     rows = columns_of(merged([{"x": value}]), 1)
     other = columns_of(merged([{"x": None}]), 1, 1)
@@ -344,7 +344,7 @@ def test_a_dict_of_a_vector_env_beside_another_kind_holds_the_very_values() -> N
 
 @pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
 @pytest.mark.parametrize("streams", [False, True])
-def test_an_info_that_holds_itself_is_named(make: Any, streams: bool) -> None:
+def test_infos_that_hold_themselves_are_named(make: Any, streams: bool) -> None:
     endless: dict[str, Any] = {"n": 1}
     endless["me"] = endless
     zero = np.zeros(1, np.float32)

@@ -55,7 +55,7 @@ def slow(clock: Clock) -> Any:
     return partial(Slow, length=10**6)
 
 
-def test_means_longest_steps_and_what_lies_between_steps(clock: Clock, slow: Any) -> None:
+def test_stats_have_means_longest_steps_and_busy_shares(clock: Clock, slow: Any) -> None:
     with SyncVectorEnv([slow] * 2, stats=True) as envs:
         envs.reset(seed=0)
         for number in range(3000):  # more than one flush
@@ -72,7 +72,7 @@ def test_means_longest_steps_and_what_lies_between_steps(clock: Clock, slow: Any
     assert measured.worker_busy == pytest.approx([busy / (busy + 3000 * 7e-3)])
 
 
-def test_the_rows_of_a_vector_env_share_its_time(clock: Clock, slow: Any) -> None:
+def test_stats_divide_the_time_of_a_vector_env_among_its_rows(clock: Clock, slow: Any) -> None:
     with SyncVectorEnv([partial(SyncVectorEnv, [slow] * 3)], stats=True) as envs:
         envs.reset(seed=0)
         envs.step([1, 1, 1])
@@ -85,7 +85,7 @@ def test_the_rows_of_a_vector_env_share_its_time(clock: Clock, slow: Any) -> Non
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_streams_are_timed_too(shared_memory: bool) -> None:
+def test_stats_count_streams_too(shared_memory: bool) -> None:
     arguments = {"num_workers": 2, "batch_size": 2, "shared_memory": shared_memory}
     with AsyncVectorEnv(ledgers(4), stats=True, **arguments) as envs:
         envs.reset(seed=0)
@@ -101,7 +101,7 @@ def test_streams_are_timed_too(shared_memory: bool) -> None:
         assert measured.steps.tolist() == taken.tolist()
 
 
-def test_a_failed_step_counts_for_nothing_and_the_next_ones_do() -> None:
+def test_stats_leave_out_a_failed_step_alone() -> None:
     with AsyncVectorEnv([Failing] * 2, num_workers=1, stats=True) as envs:
         for _ in range(2):
             envs.reset(seed=0)
@@ -114,7 +114,7 @@ def test_a_failed_step_counts_for_nothing_and_the_next_ones_do() -> None:
         assert envs.stats().steps.tolist() == [4, 4]
 
 
-def test_only_an_idle_vector_env_is_asked_anew() -> None:
+def test_stats_ask_only_an_idle_vector_env_anew() -> None:
     with AsyncVectorEnv(ledgers(2), num_workers=2, stats=True) as envs:
         envs.reset(seed=0)
         envs.step([0, 0])
@@ -133,7 +133,7 @@ def shares(envs: Any) -> list[float]:
     return [measured.caller_outside, measured.caller_computing, measured.caller_waiting]
 
 
-def test_a_worker_that_died_is_found_in_stats() -> None:
+def test_stats_raise_if_a_worker_died() -> None:
     with AsyncVectorEnv(ledgers(2), num_workers=2, stats=True) as envs:
         envs.reset()
         kill(envs.processes[:1])
@@ -141,7 +141,7 @@ def test_a_worker_that_died_is_found_in_stats() -> None:
             envs.stats()
 
 
-def test_the_callers_time_is_divided(
+def test_stats_divide_the_callers_time(
     clock: Clock, slow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = Engine.issue_step
@@ -176,7 +176,7 @@ def test_the_callers_time_is_divided(
 
 
 @pytest.mark.parametrize("way", ["step", "stream"])
-def test_waits_for_workers_are_apart(
+def test_stats_have_waits_for_workers_apart(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     waits = 0
@@ -209,7 +209,7 @@ def test_waits_for_workers_are_apart(
         assert outside == pytest.approx(1 - waiting) and computing == 0
 
 
-def test_a_call_that_is_refused_leaves_the_program_outside(clock: Clock) -> None:
+def test_stats_count_refused_calls_as_outside(clock: Clock) -> None:
     with SyncVectorEnv(ledgers(2), stats=True) as envs:
         envs.reset(seed=0)
         for _ in range(3):
@@ -224,7 +224,7 @@ def test_a_call_that_is_refused_leaves_the_program_outside(clock: Clock) -> None
         assert shares(envs) == [1.0, 0.0, 0.0]
 
 
-def test_the_bottleneck_is_one_sentence() -> None:
+def test_stats_bottleneck_is_one_sentence() -> None:
     with SyncVectorEnv(ledgers(1), stats=True) as envs:
         envs.reset(seed=0)
         envs.step([0])

@@ -47,7 +47,7 @@ class Colour(Space[str]):
 
 @pytest.mark.filterwarnings("ignore")
 @given(recipes(), seeds, st.integers(0, 4), st.sampled_from([np.zeros, np.ones]))
-def test_batches_are_gymnasiums_and_items_come_back(
+def test_concatenate_is_gymnasiums_and_iterate_gives_items_back(
     recipe: Recipe, seed: int, n: int, fn: Any
 ) -> None:
     space, gym_space = recipe.build(seed=seed), recipe.build(gymnasium.spaces)
@@ -73,7 +73,7 @@ def gymnasium_graphs(value: Any) -> Any:
     return value
 
 
-def test_an_unknown_space_has_no_empty_batch_and_is_concatenated_whole() -> None:
+def test_concatenate_of_an_unknown_space_is_a_tuple() -> None:
     assert create_empty_array(Colour(), 2) is None
     assert concatenate(Colour(), ["red", "blue"], None) == ("red", "blue")
     space = Dict(colour=Colour(), number=Discrete(3))
@@ -88,7 +88,7 @@ def test_an_unknown_space_has_no_empty_batch_and_is_concatenated_whole() -> None
 # --- concatenate --------------------------------------------------------------------------------
 
 
-def test_out_is_written_to_and_returned() -> None:
+def test_concatenate_writes_to_out_and_returns_it() -> None:
     space = Dict(a=Box(0, 1, (2,)), b=Tuple((Discrete(3), MultiBinary(2))))
     out = create_empty_array(space, 3)
     arrays = out["a"], *out["b"]
@@ -101,7 +101,7 @@ def test_out_is_written_to_and_returned() -> None:
     assert_identical(batch["a"], np.stack([item["a"] for item in items]))
 
 
-def test_what_cannot_be_written_to_is_made_anew_and_the_arrays_beside_it_are_kept() -> None:
+def test_concatenate_makes_anew_only_what_cannot_be_written_to() -> None:
     space = Tuple((Box(0, 1, (2,)), Text(3)))
     out = create_empty_array(space, 1)
     batch = concatenate(space, [(np.ones(2, np.float32), "abc")], out)
@@ -114,7 +114,7 @@ def test_what_cannot_be_written_to_is_made_anew_and_the_arrays_beside_it_are_kep
 
 @pytest.mark.parametrize("shape", [(), (4,), (64, 64)], ids=str)
 @pytest.mark.parametrize("order", ["C", "F", "strided"])
-def test_out_may_lie_in_memory_as_it_likes(shape: tuple[int, ...], order: str) -> None:
+def test_concatenate_takes_out_of_any_order_in_memory(shape: tuple[int, ...], order: str) -> None:
     out = np.zeros((2, *shape), np.float32, order="F" if order == "F" else "C")
     if order == "strided":
         out = np.zeros((4, *shape), np.float32)[::2]
@@ -123,7 +123,7 @@ def test_out_may_lie_in_memory_as_it_likes(shape: tuple[int, ...], order: str) -
     assert_identical(out.copy("C"), np.stack(items))
 
 
-def test_out_of_another_dtype_decides() -> None:
+def test_concatenate_casts_to_the_dtype_of_out() -> None:
     out = np.zeros((2, 2), np.float64)
     assert concatenate(Box(0, 1, (2,)), [[0, 1], [1, 0]], out) is out
     with pytest.raises(ValueError, match=r"items\[0\]: expected int8 array of shape"):
@@ -131,7 +131,7 @@ def test_out_of_another_dtype_decides() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_integers_become_floats_by_one_rounding(dtype: Any) -> None:
+def test_concatenate_rounds_integers_to_floats_once(dtype: Any) -> None:
     """By way of float64, 2**54 + 2**30 + 1 would lose the bit that decides how float32 rounds."""
     items = [2**54 + 2**30 + 1, -(2**54) - 2**30 - 1, 2**53 + 1, 3]
     if dtype is np.float16:
@@ -141,7 +141,7 @@ def test_integers_become_floats_by_one_rounding(dtype: Any) -> None:
         assert_identical(concatenate(Box(-np.inf, np.inf, (), dtype), given_items, None), expected)
 
 
-def test_items_without_data_are_a_batch_too() -> None:
+def test_concatenate_and_iterate_items_without_data() -> None:
     space = Dict(a=Tuple(()), b=Dict({}))
     item = {"a": (), "b": {}}
     assert concatenate(space, [item] * 2, create_empty_array(space, 2)) == item
@@ -153,7 +153,7 @@ def test_items_without_data_are_a_batch_too() -> None:
     assert list(iterate(batch_space(space, 2), OrderedDict(batch))) == items
 
 
-def test_a_dict_that_changes_is_seen_to_change() -> None:
+def test_create_empty_array_sees_a_dict_change() -> None:
     space = Dict(a=Discrete(3), b=Dict(c=Discrete(3)))
     concatenate(space, [{"a": 1, "b": {"c": 1}}], None)
     space["b"]["c"] = Box(0, 1, (2,))
@@ -169,7 +169,7 @@ def test_a_dict_that_changes_is_seen_to_change() -> None:
     assert list(create_empty_array(space, 1)["b"]) == ["c", "f"]
 
 
-def test_members_that_are_assigned_are_seen() -> None:
+def test_create_empty_array_sees_assigned_members() -> None:
     for space in (Dict(a=Discrete(3)), Tuple((Discrete(3),)), Dict(a=Tuple((Discrete(3),)))):
         create_empty_array(space, 1)
         holder: Any = space["a"] if isinstance(space, Dict) and "Tuple" in repr(space) else space
@@ -178,7 +178,7 @@ def test_members_that_are_assigned_are_seen() -> None:
         assert_identical(create_empty_array(space, 1), expected)
 
 
-def test_what_is_remembered_of_a_space_does_not_keep_it() -> None:
+def test_create_empty_array_keeps_no_space() -> None:
     space = Dict(a=Tuple((Discrete(3), Dict(b=Text(3)))))
     create_empty_array(space, 1)
     reference, key = weakref.ref(space), id(space)
@@ -190,7 +190,7 @@ def test_what_is_remembered_of_a_space_does_not_keep_it() -> None:
 # --- iterate ------------------------------------------------------------------------------------
 
 
-def test_iterating_copies_nothing() -> None:
+def test_iterate_copies_nothing() -> None:
     space = Dict(a=Box(0, 1, (3, 2)), b=Tuple((MultiBinary([3, 2]),)))
     batch = create_empty_array(space, 1)
     batch = {"a": batch["a"][0], "b": (batch["b"][0][0],)}

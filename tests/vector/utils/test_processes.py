@@ -10,14 +10,14 @@ import pytest
 from vecspaces.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
 
-def test_a_closure_travels() -> None:
+def test_cloudpickle_wrapper_takes_a_closure() -> None:
     offset = 40
     wrapped: CloudpickleWrapper[int] = CloudpickleWrapper(lambda: offset + 2)
     assert wrapped() == 42
     assert pickle.loads(pickle.dumps(wrapped))() == 42
 
 
-def test_mpi_variables_are_hidden_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clear_mpi_env_vars_hides_them_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMPI_RANK", "PMI_SIZE", "OTHER_RANK"):
         monkeypatch.setenv(name, "1")
     with pytest.raises(RuntimeError, match="inside"), clear_mpi_env_vars():

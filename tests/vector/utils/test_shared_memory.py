@@ -98,7 +98,7 @@ class PrivateMemory:
 
 
 @pytest.mark.parametrize("space", [Discrete(9), Text(3, charset="4"), Sequence(Discrete(9))])
-def test_an_index_is_one_number(space: Any) -> None:
+def test_write_to_shared_memory_takes_one_number_as_index(space: Any) -> None:
     value = space.sample()
     for index in (True, np.int8(1), np.array(1)):
         memory = create_shared_memory(space, 3)
@@ -111,7 +111,7 @@ def test_an_index_is_one_number(space: Any) -> None:
             write_to_shared_memory(space, wrong, value, memory)  # type: ignore[arg-type]
 
 
-def test_an_equal_space_serves_and_a_subclass_is_carried_as_its_parent() -> None:
+def test_create_shared_memory_takes_a_subclass_as_its_parent() -> None:
     for kind, arguments in ((Box, (0, 1, (2,))), (Discrete, (3,)), (Text, (3,))):
         child = type("Child", (kind,), {})
         spaces = [Tuple((child(*arguments),)) for _ in range(3)]
@@ -133,7 +133,7 @@ def _write_and_die(memory: Any, value: Any) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev/shm")
 @pytest.mark.parametrize("method", START_METHODS)
-def test_what_another_process_writes_is_read_and_outlives_it(method: str) -> None:
+def test_write_to_shared_memory_outlives_its_process(method: str) -> None:
     before = shared_memory()
     context = multiprocessing.get_context(method)
     memory = create_shared_memory(SPACE, 3, context)
@@ -149,7 +149,7 @@ def test_what_another_process_writes_is_read_and_outlives_it(method: str) -> Non
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_one_call_makes_one_block_and_it_goes_with_the_memory() -> None:
+def test_create_shared_memory_makes_one_block_that_goes_with_it() -> None:
     def mappings() -> int:
         return Path("/proc/self/maps").read_text().count("memfd:vecspaces")
 
