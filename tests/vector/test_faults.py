@@ -14,10 +14,9 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.crosses import FASTEST, ordinarily
-from tests.envs import Ledger
 from tests.envs import faulty as faulty_envs
 from tests.envs.faulty import FaultyEnv, OddError, arm, built, disarmed, factories
-from tests.vector.bounds import kill, overrun, within
+from tests.vector.bounds import overrun, within
 from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidInfoError,
@@ -257,15 +256,3 @@ def test_the_error_the_state_after_it_and_the_end(case: Case, tmp_path: Path, hu
     finally:
         if not envs.closed:
             check_close(case, envs)
-
-
-def draw(env: Any) -> float:
-    return float(np.random.random())
-
-
-def test_the_successor_of_a_worker_draws_other_random_numbers() -> None:
-    with AsyncVectorEnv([Ledger], num_workers=1, on_worker_death="restart") as envs:
-        envs.reset(seed=0)
-        before = envs.call(draw)
-        kill(envs.processes)
-        assert envs.call(draw) != before

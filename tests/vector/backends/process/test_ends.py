@@ -1,59 +1,27 @@
-"""However workers end, and whatever their children hold open, it is noticed at once, and of all."""
+"""However workers end, it is noticed at once, and of all.
+
+That their children hold pipes open changes nothing: test_tree.py.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import multiprocessing
 import os
 import signal
 import sys
-import time
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.crosses import START_METHODS
-from tests.envs import Ledger, ledgers
-from tests.vector.bounds import assert_gone, kill, stretched, within
-from vecspaces import system
+from tests.envs import ledgers
+from tests.vector.bounds import stretched, within
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
 
 methods = pytest.mark.parametrize("method", START_METHODS)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="without process descriptors")
-
-
-class WithChild(Ledger):
-    """A ledger with a process of its own, which holds what the worker holds.
-
-    Args:
-        number: Which environment it is.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
-        child.start()
-        self.child = child.pid
-
-
-@contextlib.contextmanager
-def with_children(count: int, method: str) -> Iterator[Any]:
-    """A vector env of one such environment per worker, with which its children end."""
-    if not (system.PROC or system.GROUPS):
-        pytest.skip("children of workers do not end with them (docs/reliability.md)")
-    env_fns = [partial(WithChild, number) for number in range(count)]
-    envs: Any = AsyncVectorEnv(env_fns, num_workers=count, context=method, daemon=False)
-    envs.children = list(envs.get_attr("child"))
-    try:
-        envs.reset()
-        yield envs
-    finally:
-        envs.close(terminate=True)
-        assert_gone(envs.children)
 
 
 def stop(envs: Any) -> None:
@@ -62,26 +30,15 @@ def stop(envs: Any) -> None:
 
 
 @methods
-def test_killed_workers_whose_children_live_are_reported_at_once(method: str) -> None:
-    with with_children(4, method) as envs:
-        kill(envs.processes)
-        with within(1.0), pytest.raises(WorkerDiedError, match=r"worker 0 .* SIGKILL") as caught:
-            envs.step([0] * 4)
-        assert caught.value.exitcode == -signal.SIGKILL
-        with within(1.0):
-            envs.close()
-
-
-@methods
-def test_stopped_workers_whose_children_live_are_replaced_and_ended_together(method: str) -> None:
-    with with_children(6, method) as envs:
+def test_stopped_workers_are_replaced_and_ended_together(method: str) -> None:
+    with AsyncVectorEnv(ledgers(6), num_workers=6, context=method) as envs:
+        envs.reset()
         stop(envs)
         with pytest.raises(TimeoutError):
             envs.call_async("number")
             envs.call_wait(timeout=0.05)
         with within(4.0):
             envs.reset()
-        envs.children += envs.get_attr("child")
         stop(envs)
         with within(1.4), pytest.warns(RuntimeWarning, match="environments 0 to 5 did not close"):
             envs.close(timeout=stretched(0.2))
