@@ -15,7 +15,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.contract import ALL_SPACES, assert_same_infos
 from tests.crosses import diagonal
-from tests.envs import Echo, informing
+from tests.envs import informing, talking
 from vecspaces import Env, spaces
 from vecspaces.errors import InvalidInfoError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -26,15 +26,11 @@ ZERO = np.zeros(1, np.float32)
 FLOAT = spaces.Box(-np.inf, np.inf, (), np.float64)
 
 
-def saying(*infos: Any, first: Any = None, ends: bool = False) -> Any:
-    """A factory of an environment with these infos, one a step."""
-    steps: list[Any] = [(ZERO, 0.0, ends, False, info) for info in infos]
-    return partial(Echo, spaces.Box(0, 1, (1,)), [(ZERO, first or {})], steps)
-
-
 def run(info_space: Any, *infos: Any, **arguments: Any) -> dict[str, Any]:
     """The infos of a step of one environment for each of some infos."""
-    with SyncVectorEnv([saying(*row) for row in infos], info_space=info_space, **arguments) as e:
+    with SyncVectorEnv(
+        [partial(talking, *row) for row in infos], info_space=info_space, **arguments
+    ) as e:
         e.reset(seed=0)
         return e.step(np.zeros(len(infos), np.int64))[4]
 
@@ -44,7 +40,7 @@ def run(info_space: Any, *infos: Any, **arguments: Any) -> dict[str, Any]:
 
 def declaring(space: Any) -> Any:
     """An environment whose attribute `info_space` is anything."""
-    env = saying({})()
+    env = talking({})
     env.info_space = space
     return env
 
@@ -57,8 +53,8 @@ KINDS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)]
 def test_a_wrong_attribute_is_refused_unless_the_argument_overrides_it(kind: Any) -> None:
     for key in ("_final_obs", "final_obs", "worker_restarted"):
         with pytest.raises(ValueError, match="info_space"):
-            SyncVectorEnv([saying({})], info_space=spaces.Dict({key: FLOAT}))
-    env_fns = [saying({}), partial(declaring, 3)]
+            SyncVectorEnv([partial(talking, {})], info_space=spaces.Dict({key: FLOAT}))
+    env_fns = [partial(talking, {}), partial(declaring, 3)]
     with pytest.raises(TypeError, match=r"env_fns\[1\].*info_space"):
         kind(env_fns)
     # The attribute may be about something else, and the environment another's.
@@ -93,7 +89,7 @@ def test_it_is_found_through_wrappers() -> None:
 
 
 def test_environments_must_agree() -> None:
-    env_fns = [partial(declaring, spaces.Dict(cost=FLOAT))] * 2 + [saying({})]
+    env_fns = [partial(declaring, spaces.Dict(cost=FLOAT))] * 2 + [partial(talking, {})]
     for kind in KINDS:
         with pytest.raises(RuntimeError, match=r"environment 2 has info_space None.*argument"):
             kind(env_fns)
@@ -253,7 +249,7 @@ def test_a_row_that_was_lost_has_no_infos(mode: AutoresetMode, shared_memory: bo
 
 def test_an_error_and_a_reset_leave_nothing_behind() -> None:
     right, wrong = {"cost": 1.0}, {"cost": "none"}
-    env_fns = [saying(right, right, {}), saying(right, wrong, {})]
+    env_fns = [partial(talking, right, right, {}), partial(talking, right, wrong, {})]
     with SyncVectorEnv(env_fns, info_space=spaces.Dict(cost=FLOAT)) as envs:
         envs.reset()
         assert envs.step([0, 0])[4]["cost"].tolist() == [1, 1]

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import vecspaces
+from tests.envs import Echo
 from tests.interrupts import Counting
-from vecspaces import Env, make_vec, spaces
+from vecspaces import make_vec, spaces
 from vecspaces.errors import StepTimeoutError
+from vecspaces.vector import AsyncVectorEnv
 
 PACKAGE = Path(vecspaces.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "reliability.md").read_text(encoding="utf-8")
@@ -70,30 +72,16 @@ def test_the_bound_of_all_steps_is_logged_and_that_of_one_wait_is_not(
         envs.close(terminate=True)
 
 
-class Wordy(Env[Any, Any]):
-    """Observes a sequence of some length, and takes one as its action."""
-
-    observation_space = spaces.Sequence(spaces.Discrete(9), stack=True)
-    action_space = spaces.Sequence(spaces.Discrete(9), stack=True)
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return np.zeros(1, np.int64), {}
-
-    def step(self, action: Any) -> Any:
-        return np.zeros(self.length, np.int64), 0.0, False, False, {}
-
-
 def play(lengths: tuple[int, int], capacity: int) -> None:
     """Take steps with observations and actions of two lengths."""
-    observed, acted = lengths
-    arguments: Any = {"num_workers": 1, "variable_capacity": capacity}
-    with make_vec(partial(Wordy, observed), 2, **arguments) as envs:
+    space = spaces.Sequence(spaces.Discrete(9), stack=True)
+    first, observed, acted = (np.zeros(length, np.int64) for length in (1, *lengths))
+    steps = [(observed, 0.0, False, False, {})]
+    env_fns = [partial(Echo, space, [(first, {})], steps, space)] * 2
+    with AsyncVectorEnv(env_fns, num_workers=1, variable_capacity=capacity) as envs:
         envs.reset(seed=0)
         for _ in range(3):
-            envs.step((np.zeros(acted, np.int64),) * 2)
+            envs.step((acted,) * 2)
 
 
 @pytest.mark.parametrize("lengths", [(200, 1), (1, 200)])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.contract.workers import restart_seed
 from tests.crosses import FASTEST, diagonal
 from tests.envs import Drift, Ledger
 from tests.vector.bounds import kill
@@ -99,9 +100,8 @@ def start(inner: Any, mode: AutoresetMode, seed: Any = 5) -> Any:
 
 def first_observation(row: int, count: int = 1) -> Any:
     """What the reset after a restart returns: as documented, with the restart's own seed."""
-    sequence = np.random.SeedSequence(5 + row, spawn_key=(count,))
     env = Strict(row)
-    return env, env.reset(seed=int(sequence.generate_state(1)[0]) & 0x7FFFFFFF)[0]
+    return env, env.reset(seed=restart_seed(5 + row, count))[0]
 
 
 def check_lost_step(envs: Any, known: Any) -> None:
