@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.envs import Ledger, ledgers
+from tests.envs import Patient, ledgers
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector import AsyncVectorEnv, ThreadVectorEnv
 
@@ -98,12 +97,6 @@ def test_what_a_forked_process_does_leaves_the_workers_alone(kind: Any) -> None:
         assert envs.call("process") == pids
 
 
-class Slow(Ledger):
-    def step(self, action: Any) -> Any:
-        time.sleep(0.05)
-        return super().step(action)
-
-
 def _close_without_waiting(envs: Any) -> None:
     signal.alarm(10)
     envs.close(timeout=math.inf)
@@ -112,12 +105,12 @@ def _close_without_waiting(envs: Any) -> None:
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # from Python 3.12 on
 def test_a_thread_may_fork_during_a_step() -> None:
     codes: list[int] = []
-    with AsyncVectorEnv([Slow] * 2, num_workers=2, context="fork") as envs:
+    with AsyncVectorEnv([Patient] * 2, num_workers=2, context="fork") as envs:
         envs.reset()
         thread = threading.Thread(
             target=lambda: codes.extend(in_child(_close_without_waiting, envs) for _ in range(4))
         )
         thread.start()
         while thread.is_alive():
-            envs.step(ACTIONS)
+            envs.step([50, 50])
     assert codes == [0, 0, 0, 0]
