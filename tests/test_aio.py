@@ -500,7 +500,7 @@ async def test_an_environment_that_cannot_be_built_again_leaves_the_pool(
 async def test_a_death_is_raised_where_the_worker_was_held(tmp_path: Path) -> None:
     held = lent(3, tools(tmp_path, 4), num_workers=2)
     async with held as (pool, env, elsewhere, idle):
-        assert [e.env_id for e in (env, elsewhere, idle)] == [0, 2, 1]
+        assert [tool.env_id for tool in (env, elsewhere, idle)] == [0, 2, 1]
         with pytest.raises(WorkerDiedError, match=r"SIGKILL.*acquire another") as caught:
             await env.step(Tool.DIE)
         assert caught.value.env_ids == (0, 1) and caught.value.running == 0

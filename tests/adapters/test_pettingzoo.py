@@ -433,7 +433,7 @@ def test_check_env_names_breaches_of_the_contract(
 ) -> None:
     changes, _, finding = breach
     report = check_env(partial(Changed, **{"make": Crowd, **changes}), agents=layout, num_steps=40)
-    names = [x.name for x in report.findings if x.severity == "error"]
+    names = [entry.name for entry in report.findings if entry.severity == "error"]
     assert names == ([finding] if finding else [])
 
 

@@ -27,7 +27,7 @@ def registered() -> str:
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
 def test_check(in_process: None) -> None:
     report = as_json(f"check {CROWD} --agents dict --num-steps 30")
-    assert not [x for x in report["findings"] if x["severity"] == "error"]
+    assert not [entry for entry in report["findings"] if entry["severity"] == "error"]
     assert run(f"check {TAG} --num-steps 5").exit_code == 1
     assert "columns" in run(f"check {TAG} --agents columns").output
 
@@ -56,7 +56,7 @@ def test_evaluate() -> None:
     command = f"evaluate {CROWD} --policy {policy} --agents dict --episodes 6 --seed 3"
     document = as_json(f"{command} --backend sync --num-envs 2 --journal played.jsonl")
     result = evaluate(stay, Crowd, agents="dict", episodes=6, seed=3, num_envs=3, backend="sync")
-    assert [x["return"] for x in document["episodes"]] == result.returns.tolist()
+    assert [episode["return"] for episode in document["episodes"]] == result.returns.tolist()
     # The journal knows that agents are Dicts, and goes on from there.
     again = as_json(f"{command} --num-workers 1 --journal played.jsonl")
     assert again["episodes"] == document["episodes"]

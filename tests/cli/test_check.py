@@ -60,7 +60,7 @@ def test_json_goes_to_a_file_or_alone_to_standard_output(finding: Finding, tmp_p
     assert json.loads(result.stdout) == json.loads(file.read_text())
     document = json.loads(result.stdout)
     assert document["env"] == SOUND and document["ok"] is (finding.severity != "error")
-    assert [x["name"] for x in document["findings"]] == [finding.name]
+    assert [entry["name"] for entry in document["findings"]] == [finding.name]
 
 
 def test_names_and_brackets_are_shown_as_they_are(

@@ -75,7 +75,7 @@ def test_an_episode_equals_one_played_by_hand(
     expected: Evaluation, episodes: list[Episode]
 ) -> None:
     env = Errand()
-    assert expected.seeds.tolist() == [e.seed for e in episodes] == seeds_of(3, 40)
+    assert expected.seeds.tolist() == [episode.seed for episode in episodes] == seeds_of(3, 40)
     for k, episode in enumerate(episodes):
         assert episode.number == k
         observation, info = env.reset(seed=episode.seed, options={"number": k})
