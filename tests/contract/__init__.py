@@ -16,7 +16,6 @@ from tests.contract.comparing import (
     samples,
 )
 from tests.contract.infos import InfosContract
-from tests.contract.members import MembersContract
 from tests.contract.results import FailuresContract, ResultsContract
 from tests.contract.ring import RingContract
 from tests.contract.stepping import SteppingContract
@@ -44,6 +43,6 @@ class RulesContract(CallerContract, ResultsContract):
 
 
 class VectorEnvContract(
-    SteppingContract, InfosContract, CallsContract, FailuresContract, RingContract, MembersContract
+    SteppingContract, InfosContract, CallsContract, FailuresContract, RingContract
 ):
     """What every vector env does, with all arguments of `SyncVectorEnv`."""

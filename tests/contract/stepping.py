@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.contract.comparing import ALL_SPACES, MODES, Part, assert_same_run, samples
-from tests.envs import Ledger, Noted, Sampler, ledgers
+from tests.contract.comparing import (
+    ALL_SPACES,
+    MODES,
+    Part,
+    assert_same_run,
+    assert_same_step,
+    samples,
+)
+from tests.envs import Drift, Ledger, Noted, Sampler, ledgers
 from vecspaces import spaces
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 
@@ -70,3 +77,11 @@ class SteppingContract(Part):
             SyncVectorEnv(env_fns, autoreset_mode=mode) as reference,
         ):
             assert_same_run(envs, reference)
+
+    def test_a_vectorised_simulator_runs_as_it_is(self) -> None:
+        alone = Drift(3)
+        with self.make([partial(Drift, 3)]) as envs:
+            assert envs.num_envs == 3
+            assert_same_step(envs.reset(seed=4), alone.reset(seed=4))
+            for actions in samples(envs, 1, 11):
+                assert_same_step(envs.step(actions), alone.step(actions))
