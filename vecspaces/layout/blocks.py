@@ -92,6 +92,19 @@ class SizedBlock(ArrayBlock):
         self._bytes[start : start + size] = data
         self._sizes[row] = size
 
+    def store_rows(self, low: int, rows: Iterable[_Bytes]) -> None:
+        """Write what `store` writes for consecutive rows, without a call for most of them."""
+        sizes, stored, stride, capacity = self._sizes, self._bytes, self._stride, self._capacity
+        for row, data in enumerate(rows, low):
+            size = len(data)
+            if size > capacity:
+                self.store(row, data)
+                continue
+            sizes[row] = _UNWRITTEN
+            start = row * stride + SIZE_BYTES
+            stored[start : start + size] = data
+            sizes[row] = size
+
     def _spill(self, row: int, data: _Bytes) -> None:
         size, where = len(data), f"row {row}: {show_path(self._path)}".removesuffix(": ")
         needed = f"variable_capacity={size * self.shares}" if self.shares else f"most={size}"
@@ -107,6 +120,16 @@ class SizedBlock(ArrayBlock):
             return None
         start = row * self._stride + SIZE_BYTES
         return self._bytes[start : start + min(size, self._capacity)]
+
+    def fetch_rows(self, low: int, high: int) -> list[_Bytes | None]:
+        """Return what `fetch` returns for consecutive rows, without a call for most of them."""
+        stored, stride, capacity = self._bytes, self._stride, self._capacity
+        starts = range(low * stride + SIZE_BYTES, high * stride + SIZE_BYTES, stride)
+        sizes = zip(range(low, high), starts, self._sizes[low:high].tolist(), strict=True)
+        return [
+            stored[start : start + size] if 0 < size <= capacity else self.fetch(row)
+            for row, start, size in sizes
+        ]
 
 
 class VariableBlock(SizedBlock):
@@ -133,6 +156,11 @@ class VariableBlock(SizedBlock):
         super().store(row, data)
         if self.spilled and self._sizes[row] != _SPILLED:
             self.spilled.pop(row, None)
+
+    def store_rows(self, low: int, rows: Iterable[_Bytes]) -> None:
+        """Write the bytes of consecutive rows, some of which may have been spilled before."""
+        for row, data in enumerate(rows, low):
+            self.store(row, data)
 
     def _spill(self, row: int, data: _Bytes) -> None:
         if not self._may_spill:

@@ -346,6 +346,29 @@ class VariablePort(ValuePort):
 
         self.write = write
         self.decode, self.empty, self.fetch = node.decode, node.empty, block.fetch
+        self.fetch_rows, self.encode, self.store_rows = block.fetch_rows, encode, block.store_rows
+
+    def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
+        """Encode the rows in one pass."""
+        write_rows, encode, store_rows = super().writer(low, high), self.encode, self.store_rows
+
+        def write(values: list[Any]) -> None:
+            try:
+                store_rows(low, map(encode, values))
+            except RAISED:
+                write_rows(values)  # raises the error of the wrong value
+
+        return write
+
+    def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
+        """Decode the rows in one pass."""
+        fetch_rows, decode, item = self.fetch_rows, self.decode, self.item
+
+        def read() -> list[Any]:
+            rows = enumerate(fetch_rows(low, high), low)
+            return [item(row) if data is None else decode(bytearray(data)) for row, data in rows]
+
+        return read
 
     def item(self, row: int) -> Any:
         """Decode the row."""

@@ -277,10 +277,11 @@ def results_of(ticket: Ticket) -> dict[int, Any]:
     return {row: value for part in ticket.results.values() for row, value in part.items()}
 
 
-def parts_of(ticket: Ticket) -> list[Part]:
+def parts_of(ticket: Ticket) -> Sequence[Part]:
     """Return the infos in the replies to a reset or step, in the order of the workers."""
     results = ticket.results
     if len(results) == 1:
+        parts: Sequence[Part]
         (parts,) = results.values()
-        return list(parts)
+        return parts
     return [part for worker in sorted(results) for part in results[worker]]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -190,8 +191,8 @@ class Buffers:
         """Add last observations to merged infos of `rows`, some of which `ended` an episode."""
         assert self.finals is not None
         last, item = np.empty(len(rows), dtype=object), self.finals.item
-        for place in ended.nonzero()[0].tolist():
-            last[place] = item(rows[place])
+        for place, row in compress(enumerate(rows), ended.tobytes()):
+            last[place] = item(row)
         infos["final_obs"], infos["_final_obs"] = last, ended
 
     def release(self) -> None:

@@ -163,7 +163,8 @@ class SingleEnvs(Group):
 
     def _end(self, row: int, observation: Any, info: Any) -> tuple[Any, Any]:
         """Autoreset at the end of an episode, as the mode requires; return what `step` returns."""
-        arguments = {"options": self._options[row]} if row in self._options else {}
+        options = self._options
+        arguments = {"options": options[row]} if options and row in options else {}
         if self._mode is _NEXT_STEP:
             number = row - self.rows.start
             start = _Start(self, row, arguments) if arguments else self._starts[number]
