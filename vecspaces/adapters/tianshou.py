@@ -1,7 +1,8 @@
 """VectorEnv: a vector env of vecspaces as a `tianshou.env.BaseVectorEnv`.
 
 Tianshou's collectors step and reset some environments at a time, reset finished environments
-themselves, and expect one info per environment. So everything is `send_reset`, `send` and `recv`.
+themselves, and expect one info per environment. With `wait_num` or `timeout`, all is `send_reset`,
+`send` and `recv`.
 """
 
 from __future__ import annotations
@@ -163,10 +164,21 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         return self._reset(rows, [seed] * len(rows), options)
 
     def _reset(self, rows: list[int], seeds: Any, options: Any) -> tuple[Any, npt.NDArray[Any]]:
-        self._check_ready(rows, "reset")
-        self.vector_env.send_reset(rows, seed=seeds, options=options)
-        results = self._await(rows)
-        return _stack([row[0] for row in results]), _as_array([row[4] for row in results])
+        if self.is_async:
+            self._check_ready(rows, "reset")
+            self.vector_env.send_reset(rows, seed=seeds, options=options)
+            results = self._await(rows)
+            return _stack([row[0] for row in results]), _as_array([row[4] for row in results])
+        if len(rows) < self.env_num:
+            mask = np.isin(np.arange(self.env_num), rows)
+            options = {**(options or {}), "reset_mask": mask}
+        seed_of = dict(zip(rows, seeds, strict=True))
+        observations, merged = self.vector_env.reset(
+            seed=[seed_of.get(row) for row in range(self.env_num)], options=options
+        )
+        infos = vector.infos_as_list(merged, self.env_num)
+        chosen = self._stacked(observations, self.env_num)[rows]
+        return chosen, _as_array([infos[row] for row in rows])
 
     def step(self, action: Any, id: RowIds = None) -> Row:
         """Take one action in some environments.
@@ -197,11 +209,17 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         if not isinstance(action, (list, tuple)):
             action = np.asarray(action)  # a tensor, for one
         space = self.vector_env.single_action_space
-        self.vector_env.send(batch_actions(space, list(action), len(rows)), rows)
-        self.waiting_id += rows
+        batch = batch_actions(space, list(action), len(rows))
         if self.is_async:
-            rows = self._first(min(self.wait_num, len(self.waiting_id)), self.timeout)
-        return self._join(rows)
+            self.vector_env.send(batch, rows)
+            self.waiting_id += rows
+            return self._join(self._first(min(self.wait_num, len(self.waiting_id)), self.timeout))
+        everyone = rows == list(range(self.env_num))
+        observations, *arrays, merged = self.vector_env.step(batch, None if everyone else rows)
+        infos = vector.infos_as_list(merged, len(rows))
+        for row, info in zip(rows, infos, strict=True):
+            info["env_id"] = row
+        return (self._stacked(observations, len(rows)), *arrays, _as_array(infos))
 
     def _first(self, count: int, timeout: float | None) -> list[int]:
         """Wait for environments that are stepping; return at least one, even after the timeout."""
@@ -235,12 +253,21 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         """Receive environments, or after the timeout those that are ready, maybe none."""
         at_least = None if timeout is None else 0
         came = self.vector_env.recv(count, timeout, at_least=at_least, return_errors=True)
-        numbers, infos = came.env_ids.tolist(), vector.infos_as_list(came.infos, len(came.env_ids))
-        space = vector.utils.batch_space(self.vector_env.single_observation_space, len(numbers))
-        items = vector.utils.iterate(space, came.observations) if numbers else ()
-        columns = zip(items, *came[1:4], infos, strict=False)
+        numbers = came.env_ids.tolist()
+        infos = vector.infos_as_list(came.infos, len(numbers))
+        items = self._iterate(came.observations, len(numbers)) if numbers else []
+        columns = zip(items, *came[1:4], infos, strict=True)
         self._arrived.update(zip(numbers, columns, strict=True))
         self._arrived.update(came.errors)
+
+    def _iterate(self, batch: Any, count: int) -> list[Any]:
+        """Return the observations of a batch."""
+        space = vector.utils.batch_space(self.vector_env.single_observation_space, count)
+        return list(vector.utils.iterate(space, batch))
+
+    def _stacked(self, batch: Any, count: int) -> Any:
+        """Return a batch of observations as Tianshou has it, an array."""
+        return batch if isinstance(batch, np.ndarray) else _stack(self._iterate(batch, count))
 
     def _check_ready(self, rows: list[int], call: str) -> None:
         busy = [row for row in rows if row in self.waiting_id]
