@@ -212,5 +212,5 @@ class Calls:
         for worker, counters in ticket.results.items() if ticket.op is Op.STATS else ():
             if counters is not None:
                 backend.buffers.load_counters(worker, backend.slices[worker], counters)
-        self._engine.end(ticket)
+        self._engine.finish(ticket)
         return tuple(by_row[row] for row in self._called if by_row)

@@ -210,7 +210,7 @@ class ManagedVectorEnv(
             else:
                 declared.read(infos, self.copy)
         observations = self._buffers.observations[slot].read(copy=self.copy)
-        self._engine.end(ticket)
+        self._engine.finish(ticket)
         return observations, infos
 
     # ------------------------------------------------------------------ step
@@ -293,7 +293,7 @@ class ManagedVectorEnv(
         ):
             buffers.add_finals(infos, range(self.num_envs), terminations | truncations)
         observations, rewards = buffers.observations[slot].read(self.copy), written.rewards.copy()
-        engine.end(ticket)
+        engine.finish(ticket)
         return observations, rewards, terminations, truncations, infos
 
     def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:

@@ -151,7 +151,7 @@ class States:
         engine.issue_call("save_state", Op.SAVE_STATE, payloads)
         ticket = engine.wait("call", "save_state", None)
         saved = results_of(ticket)
-        engine.end(ticket)
+        engine.finish(ticket)
         return VectorState(
             self.single_observation_space,
             self.single_action_space,
@@ -211,7 +211,7 @@ class States:
         parts = engine.supervisor.of_rows(rows).items()
         checks = {worker: CheckRows({row: states[row] for row in part}) for worker, part in parts}
         engine.issue_call("load_state", Op.CHECK_STATE, checks)
-        engine.end(engine.wait("call", "load_state", None))
+        engine.finish(engine.wait("call", "load_state", None))
         plan = ResetPlan(
             np.array(rows, np.intp),
             [states[row].seed if row in states else None for row in everyone],
@@ -224,7 +224,7 @@ class States:
         ticket = engine.wait("reset", "load_state", None)
         infos = self._declared(ticket.slot, plan.rows)
         observations = self._buffers.observations[ticket.slot].read(copy=True, index=plan.rows)
-        engine.end(ticket)
+        engine.finish(ticket)
         return observations, infos
 
     def _check_state(self, state: Any, count: int) -> None:

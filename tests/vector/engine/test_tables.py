@@ -110,7 +110,7 @@ def test_a_worker_follows_the_table(state: WorkerState, event: str) -> None:
     happen = {
         "start": lambda: supervisor.start(1),
         "built": lambda: supervisor.note_built(1),
-        "end": lambda: supervisor.note_end(1),
+        "end": lambda: supervisor.note_dead(1),
         "close": supervisor.close,
     }
     if after is None:

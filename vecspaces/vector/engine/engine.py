@@ -1,7 +1,7 @@
 """Engine: issues commands as tickets, waits for their replies, and returns their results.
 
 `check` refuses calls that are not legal now; `issue_*` send a command; `wait` and `receive` (see
-`waits.py`) wait until its results can be read, and `end` ends it.
+`waits.py`) wait until its results can be read, and `finish` closes its ticket.
 
 An interrupt in `links.wait` changes nothing, so the wait can be repeated. Rows and workers are
 changed while `replies.inside` is True. If it is True when a call begins, an interrupt ended the
@@ -143,7 +143,7 @@ class Engine:
             rows.update(range(len(table.state)) if ticket.rows is None else ticket.rows)
         busy = {worker for ticket in replies.tickets.values() for worker in ticket.owing}
         for worker in busy.union(links.unknown):
-            self.supervisor.note_end(worker)
+            self.supervisor.note_dead(worker)
             if links.builds_again:
                 rows.update(links.slices[worker])
         for row in links.interrupted_rows():
@@ -311,9 +311,9 @@ class Engine:
         for ticket in self.replies.tickets.values():
             if ticket.is_overdue:
                 for worker in ticket.owing:
-                    supervisor.note_end(worker)
+                    supervisor.note_dead(worker)
         for worker in {*self.replies.losses, *supervisor.hung}:
-            supervisor.note_end(worker)
+            supervisor.note_dead(worker)
         self._start_dead(self.everyone)
 
     def _start_dead(self, workers: Iterable[int]) -> None:
@@ -355,7 +355,7 @@ class Engine:
             self._renew(row)
         if self._links.builds_again:
             for worker in workers:
-                self.supervisor.note_end(worker)  # before an interrupt: it may have begun to close
+                self.supervisor.note_dead(worker)  # before an interrupt: it may have begun to close
             if not terminate:
                 try:
                     self._retire(workers)
@@ -387,7 +387,7 @@ class Engine:
     # ------------------------------------------------------------------ the ends of commands
 
     def wait(self, kind: str, name: str, timeout: float | None) -> Ticket:
-        """Wait for the pending command; return its ticket, to be read and given to `end`."""
+        """Wait for the pending command; return its ticket, to be read and given to `finish`."""
         replies = self.replies
         if replies.inside or replies.pending is None or replies.pending.call != kind:
             self.check(f"{kind}_wait", name)
@@ -417,8 +417,8 @@ class Engine:
             self._raise_endless(parts_of(ticket), range(num_envs))
             raise
 
-    def end(self, ticket: Ticket) -> None:
-        """End a command whose results were read."""
+    def finish(self, ticket: Ticket) -> None:
+        """Close the ticket of a command whose results were read."""
         replies = self.replies
         if replies.closed:
             replies.check_open()

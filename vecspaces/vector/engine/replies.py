@@ -239,7 +239,7 @@ class Replies:
 
     def fail_worker(self, worker: int, failure: Failure) -> None:
         """Note that a worker cannot be used, as a failure of its rows or of the wait."""
-        self.supervisor.note_end(worker)
+        self.supervisor.note_dead(worker)
         self.forget([worker], self._links.slices[worker])
         if self.by_row and self.pending is None:
             for row in self._links.slices[worker]:

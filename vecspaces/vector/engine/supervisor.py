@@ -98,7 +98,7 @@ class Supervisor:
     def start(self, worker: int, restart: Starts | None = None) -> None:
         """Replace a worker; its next command waits until it is built."""
         if not self.is_closed(worker):
-            self.note_end(worker)  # until it is started, even if an interrupt comes
+            self.note_dead(worker)  # until it is started, even if an interrupt comes
             try:
                 self._links.start(worker, restart)
             except Exception:
@@ -127,8 +127,8 @@ class Supervisor:
         self.build_by.pop(worker, None)
         self.move(worker, "built")
 
-    def note_end(self, worker: int) -> None:
-        """Note that a worker cannot be used: a reset replaces it."""
+    def note_dead(self, worker: int) -> None:
+        """Note that a worker is dead, or cannot be used: a reset replaces it."""
         self.build_by.pop(worker, None)
         self.hung.discard(worker)
         self.move(worker, "end")
@@ -141,7 +141,7 @@ class Supervisor:
                 del self.build_by[worker]
                 continue
             rows, error = self._slices[worker], self._links.late_build_error(worker, self._limit)
-            self.note_end(worker)
+            self.note_dead(worker)
             failures.append(Failure(tuple(rows), "build", error, "", worker))
             log.warning("%s: not built again within start_timeout", name_envs(rows))
         return failures
