@@ -218,13 +218,16 @@ class ExamplePrograms(SphinxDirective):
 def _adapt(app: Sphinx, page: str, source: list[str]) -> None:
     """Lead links to programs, files on GitHub, to their sections of the page of examples.
 
-    The blank line that ends the output of a doctest is left out.
+    The blank line that ends the output of a doctest is left out. Errors whose causes are an entry
+    of a list get an anchor there, to which their page of the reference leads.
     """
     text = re.sub(
         r"\]\((?:\.\./)+examples/(\w+)\.py\)",
         lambda link: f"](#{link[1].replace('_', '-')}-py)",
         source[0],
     )
+    for name in dict.fromkeys(re.findall(r"^- \*\*(\w+Error)\*\*:", text, re.MULTILINE)):
+        text = text.replace(f"- **{name}**:", f"- [**{name}**]{{#{name.lower()}}}:", 1)
     source[0] = text.replace("\n\n```\n", "\n```\n")
 
 
@@ -243,6 +246,11 @@ def _label_cells(app: Sphinx, document: nodes.document) -> None:
                     entry[0].insert(0, label)
 
 
+def _skips(app: Sphinx, kind: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out the fields of named tuples, which the class describes and Python does not."""
+    return True if str(getattr(member, "__doc__", "")).startswith("Alias for field") else None
+
+
 def setup(app: Sphinx) -> None:
     """Add the directives, and the links to public names."""
     _public_names()  # imports the modules
@@ -250,5 +258,6 @@ def setup(app: Sphinx) -> None:
     app.add_directive("commands", CommandReference)
     app.add_directive("examples", ExamplePrograms)
     app.connect("source-read", _adapt)
+    app.connect("autodoc-skip-member", _skips)
     app.connect("doctree-read", _label_cells)
     app.connect("missing-reference", _resolve, priority=900)  # after intersphinx

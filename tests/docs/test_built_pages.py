@@ -86,6 +86,28 @@ def test_the_page_of_a_class_has_its_public_methods(module: str) -> None:
                         assert f"#{module}.{name}.{method} " in page, f"{name}.{method}"
 
 
+def test_links_lead_to_anchors_and_entries_have_prose() -> None:
+    shown = (path for path in BUILT.resolve().rglob("*.html") if "_modules" not in path.parts)
+    pages = {path: path.read_text("utf-8") for path in shown}
+    anchors = {path: {*re.findall(r' id="([^"]+)"', text)} for path, text in pages.items()}
+    wrong = []
+    for path, text in pages.items():
+        main = text.partition('id="furo-main-content">')[2].partition("</article>")[0]
+        for link in re.findall(r'href="(?!\w+:|//)([^"]+)"', main):
+            name, _, anchor = html.unescape(link).partition("#")
+            target = (path.parent / name).resolve() if name else path
+            if not target.exists() or (anchor and anchor not in anchors.get(target, {anchor})):
+                wrong.append(f"{path}: link to {link}")
+        wrong += [f"{path}: {image}" for image in re.findall(r'<img [^>]*alt=""', main)]
+        prose = re.sub(r"(?s)<(pre|code)\b.*?</\1>|<[^>]+>", " ", main)
+        markup = r":(?:class|meth|func|mod|attr|exc):|``|\]\(|Alias for field number"
+        wrong += [f"{path}: {piece}" for piece in re.findall(markup, prose)]
+        for name, entry in re.findall(r'(?s)<dt [^>]*id="(\S+)".*?</dt>\s*<dd>(.*?)</dd>', main):
+            if not re.sub(r"<[^>]+>", "", entry).strip():
+                wrong.append(f"{name} has no prose")
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.parametrize(
     ("query", "page"),
     [

@@ -66,6 +66,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
 
     agent_layout: AgentLayout = "rows"
     num_envs = 0
+    #: The declared keys of infos, with an entry per row; None if no key is declared.
     info_space: Dict[Any] | None = None
 
     def __init__(
