@@ -33,7 +33,7 @@ def pid_of(env: Any) -> int:
 
 
 @in_all
-def test_restarted_rows_need_a_reset_and_others_go_on(way: str) -> None:
+def test_restart_needs_a_reset_of_its_rows_alone(way: str) -> None:
     with WAYS[way](ledgers(4)) as envs, SyncVectorEnv(ledgers(4)) as alone:
         envs.reset(seed=0)
         envs.step([0, 1, 2, 3])
@@ -56,7 +56,7 @@ def test_restarted_rows_need_a_reset_and_others_go_on(way: str) -> None:
 
 
 @in_all
-def test_rows_of_a_stream_lose_what_they_were_sent_and_have_not_read(way: str) -> None:
+def test_restart_drops_what_rows_of_a_stream_have_not_read(way: str) -> None:
     with WAYS[way](ledgers(4)) as envs:
         envs.reset(seed=0)
         assert len(envs.recv(1).env_ids) == 1
@@ -71,7 +71,7 @@ def test_rows_of_a_stream_lose_what_they_were_sent_and_have_not_read(way: str) -
         assert times == {row: int(row in rest) for row in range(4)}
 
 
-def test_a_pending_step_that_was_not_answered_raises(tmp_path: Path) -> None:
+def test_restart_lets_a_pending_step_raise(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     env_fns = [partial(Gated, gate, number) for number in range(4)]
     with AsyncVectorEnv(env_fns, num_workers=4) as envs, within(20):
@@ -86,7 +86,7 @@ def test_a_pending_step_that_was_not_answered_raises(tmp_path: Path) -> None:
         assert envs.get_attr("episode") == (2, 1, 2, 2)
 
 
-def test_terminate_ends_a_hang_while_other_rows_go_on(tmp_path: Path) -> None:
+def test_restart_with_terminate_ends_a_hang_alone(tmp_path: Path) -> None:
     env_fns = [partial(Gated, tmp_path / "gate", number) for number in range(2)]
     with AsyncVectorEnv(env_fns, num_workers=2) as envs, within(20):
         envs.reset(seed=0)
@@ -113,7 +113,7 @@ class Fragile(Ledger):
 
 
 @in_all
-def test_what_the_new_factory_raises_is_raised_by_the_reset(way: str, tmp_path: Path) -> None:
+def test_restart_lets_the_reset_raise_what_the_factory_raises(way: str, tmp_path: Path) -> None:
     with WAYS[way]([partial(Fragile, tmp_path)] * 4) as envs:
         envs.reset(seed=0)
         envs.recv()
@@ -127,7 +127,7 @@ def test_what_the_new_factory_raises_is_raised_by_the_reset(way: str, tmp_path: 
         assert envs.get_attr("episode")[3] == 1
 
 
-def test_a_worker_that_does_not_close_well_is_replaced_and_logged(
+def test_restart_logs_a_worker_that_does_not_close_well(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with AsyncVectorEnv([partial(Fragile, tmp_path)] * 2, num_workers=2) as envs:

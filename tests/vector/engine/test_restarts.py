@@ -172,7 +172,7 @@ def test_too_many_losses_raise_and_tell_their_number(
     ("where", "deed"),
     ordinarily(lambda where, deed: deed == "SIGKILL", product(["reset", "step", "call"], LOSSES)),
 )
-def test_a_loop_of_losses_ends(where: str, deed: str) -> None:
+def test_max_restarts_ends_a_loop_of_losses(where: str, deed: str) -> None:
     arguments = {**restarts(deed), "max_restarts": 1}
     if deed == "hang":
         arguments["step_timeout"] = overrun(0.25)
@@ -227,7 +227,7 @@ def test_an_env_fn_that_fails_or_hangs_at_the_restart_is_an_error(
         envs.step(ACTIONS)
 
 
-def test_a_wait_with_a_timeout_does_not_wait_until_a_worker_is_built(tmp_path: Path) -> None:
+def test_recv_with_a_timeout_waits_for_no_worker_to_be_built(tmp_path: Path) -> None:
     last = Factory(3, Fault("hang", "build", tmp_path / "trigger"))
     with make([*map(Factory, range(3)), last], start_timeout=60.0) as envs:
         envs.reset(seed=5)
@@ -245,7 +245,7 @@ def test_a_wait_with_a_timeout_does_not_wait_until_a_worker_is_built(tmp_path: P
         assert late.value.env_ids == (2, 3)
 
 
-def test_options_that_were_to_be_kept_survive_a_restart() -> None:
+def test_reset_options_survive_a_restart() -> None:
     env_fns: list[Any] = [partial(Ledger, number, length=9) for number in range(3)]
     env_fns[2] = partial(SyncVectorEnv, env_fns[2:])
     with make(env_fns, num_workers=3) as envs:
@@ -285,7 +285,7 @@ def test_last_known_observations_of_variable_size_are_shown_too(
             assert observations[1] == known[1]
 
 
-def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restart_window_forgets_older_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(session_restarts.time, "monotonic", lambda: now)
     budget = session_restarts.RestartBudget(max_restarts=1, window=10.0)
@@ -316,7 +316,7 @@ def test_max_restarts_zero_raises_at_once_also_when_the_window_is_over(
             envs.close()
 
 
-def test_a_function_decides_about_each_death(tmp_path: Path) -> None:
+def test_on_worker_death_may_decide_about_each_death(tmp_path: Path) -> None:
     deaths: list[WorkerDiedError] = []
 
     def judge(error: WorkerDiedError) -> None:
@@ -352,7 +352,7 @@ def hanging(folder: Path, *rows: int) -> list[Factory]:
     return fns
 
 
-def test_workers_that_are_late_together_are_one_restart(
+def test_on_step_timeout_counts_workers_late_together_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, let_hang: Any
 ) -> None:
     errors: list[StepTimeoutError] = []
@@ -375,7 +375,7 @@ def test_workers_that_are_late_together_are_one_restart(
         envs.close(terminate=True)
 
 
-def test_a_hung_row_of_a_stream_is_noticed_while_others_go_on(tmp_path: Path) -> None:
+def test_recv_notices_a_hung_row_while_others_go_on(tmp_path: Path) -> None:
     options = {"num_workers": 4, "step_timeout": overrun(0.25)}
     with make(hanging(tmp_path, 3), "hang", **options) as envs:
         envs.reset(seed=5)
@@ -402,7 +402,7 @@ class Wordy(FaultyEnv):
         return {"words": "x" * 5_000_000}
 
 
-def test_a_row_that_answered_while_nobody_listened_is_not_late(
+def test_recv_finds_no_row_late_that_answered_unheard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The rest of an answer may take its worker longer, on a busy machine.
@@ -422,7 +422,7 @@ def test_a_row_that_answered_while_nobody_listened_is_not_late(
             assert not envs.recv(1).truncations.any()
 
 
-def test_a_bound_of_one_wait_restarts_nothing(tmp_path: Path, hurry: Any) -> None:
+def test_step_wait_with_a_timeout_restarts_nothing(tmp_path: Path, hurry: Any) -> None:
     with start(tmp_path, "hang") as envs:
         pids = [process.pid for process in envs.processes]
         arm(tmp_path)

@@ -85,7 +85,7 @@ def test_recv_without_time_makes_nothing_late(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", BEGIN)
-def test_waiting_again_after_a_timeout_gets_the_right_answer(
+def test_waits_after_a_timeout_get_the_right_answer(
     what: str, tmp_path: Path, healthy: Any
 ) -> None:
     BEGIN[what](healthy)
@@ -100,7 +100,7 @@ def test_waiting_again_after_a_timeout_gets_the_right_answer(
         assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
 
 
-def test_a_timeout_names_who_is_running_and_a_reset_replaces_the_busy_worker_alone(
+def test_step_wait_names_who_is_running_and_reset_replaces_it(
     tmp_path: Path,
 ) -> None:
     with started(tmp_path, "step", step_timeout=5.0) as envs:
@@ -142,7 +142,7 @@ def _one_fails_one_is_late(folder: Path, where: str, then: str) -> AsyncVectorEn
 
 
 @pytest.mark.parametrize(("late", "then"), [("step", "reset"), ("get", "call")])
-def test_a_late_answer_is_not_taken_for_the_next_one(
+def test_waits_take_no_late_answer_for_the_next(
     late: str, then: str, tmp_path: Path, healthy: Any
 ) -> None:
     with _one_fails_one_is_late(tmp_path, late, then) as envs:
@@ -158,9 +158,7 @@ def test_a_late_answer_is_not_taken_for_the_next_one(
         assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
 
 
-def test_who_was_late_and_answered_is_not_late_in_the_next_call(
-    tmp_path: Path, healthy: Any
-) -> None:
+def test_reset_leaves_a_worker_that_was_late_and_answered(tmp_path: Path, healthy: Any) -> None:
     """Else a reset of other rows would build its environments again, and reset none of them."""
     with _one_fails_one_is_late(tmp_path, "get", "call") as envs:
         envs.call_async("poke", 5)
@@ -198,7 +196,7 @@ def test_recv_that_timed_out_has_lost_nothing_and_a_reset_goes_on(
         assert built(tmp_path)[4:] == [2, 3]
 
 
-def test_a_death_is_reported_at_once_while_another_worker_is_busy(tmp_path: Path) -> None:
+def test_step_reports_a_death_at_once_beside_a_busy_worker(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     env_fns = factories(4, tmp_path, "hang", "step", row=0)
     env_fns[2] = factories(4, tmp_path / "other", "SIGKILL", "step")[2]
@@ -212,7 +210,7 @@ def test_a_death_is_reported_at_once_while_another_worker_is_busy(tmp_path: Path
 
 
 @pytest.mark.parametrize("what", BEGIN)
-def test_of_several_failures_the_lowest_environment_is_named(what: str, tmp_path: Path) -> None:
+def test_waits_name_the_lowest_of_several_failed_environments(what: str, tmp_path: Path) -> None:
     env_fns = [Factory(index) for index in range(4)]
     for index, deed in ((1, "exception"), (3, "SystemExit")):
         (tmp_path / str(index)).mkdir()

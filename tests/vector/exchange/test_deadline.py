@@ -14,7 +14,7 @@ from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
 from vecspaces.vector import AsyncVectorEnv
 
 
-def test_every_wait_takes_any_number_of_seconds_and_none() -> None:
+def test_timeout_may_be_any_number_of_seconds_and_none() -> None:
     seconds: Any = np.float32(1e30)
     bounds = {"start_timeout": seconds, "step_timeout": seconds, "restart_window": math.inf}
     with AsyncVectorEnv(ledgers(2), num_workers=2, on_worker_death="restart", **bounds) as envs:
@@ -40,7 +40,7 @@ def test_every_wait_takes_any_number_of_seconds_and_none() -> None:
     assert not envs.processes
 
 
-def test_a_wait_refuses_what_is_no_time_and_goes_on() -> None:
+def test_timeout_that_is_no_time_is_refused() -> None:
     wrong: list[Any] = [-1, math.nan, -math.inf, "1", [1], True]
     with AsyncVectorEnv(ledgers(2), num_workers=1) as envs:
         envs.reset(seed=0)

@@ -55,7 +55,7 @@ def test_errors_travel_with_all_of_their_fields(error: Any) -> None:
         assert vars(arrived) == vars(sent)
 
 
-def test_a_message_is_written_again_with_other_numbers_and_no_others() -> None:
+def test_message_within_changes_its_numbers_and_no_others() -> None:
     inner = Message("{:envs} of 3 environments, {:env_fn}: {{x}}", [3], 2)
     message = Message("environment 3 wrote {} [{}]", "environment 3 {}", inner)
     expected = "environment 3 wrote environment 3 {} [environment 13 of 3 environments, env_fns[12]"

@@ -27,7 +27,7 @@ UNFINISHED: dict[str, tuple[dict[str, Any], type[BaseException], str]] = {
 
 
 @pytest.mark.parametrize("case", UNFINISHED)
-def test_what_was_built_is_closed_when_construction_fails(case: str) -> None:
+def test_constructor_that_fails_closes_what_was_built(case: str) -> None:
     attributes, error, match = UNFINISHED[case]
     made = [Ledger(0), Ledger(1)]
     vars(made[1]).update(attributes)
@@ -59,7 +59,7 @@ class OptionlessDrift(Drift):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_environments_without_options_run(mode: AutoresetMode) -> None:
+def test_reset_of_environments_without_options(mode: AutoresetMode) -> None:
     with SyncVectorEnv([partial(OptionlessDrift, 2)]) as drifts:
         drifts.reset(seed=3)
         drifts.reset()
@@ -86,7 +86,7 @@ class Branded(Drift):
         self.autoreset_mode = AutoresetMode(mode)
 
 
-def test_the_mode_of_a_vector_env_is_its_own_before_its_metadata() -> None:
+def test_autoreset_mode_of_a_vector_env_is_before_its_metadata() -> None:
     with SyncVectorEnv([lambda: Branded("Disabled")], autoreset_mode="Disabled") as envs:
         envs.reset(seed=1)
     with pytest.raises(ValueError, match=r"DISABLED.*NEXT_STEP"):
@@ -112,7 +112,7 @@ def test_the_mode_of_a_vector_env_is_its_own_before_its_metadata() -> None:
         (lambda envs: envs.envs[0], ValueError, "returned one and the same environment"),
     ],
 )
-def test_an_environment_that_comes_back_as_another_is_refused(
+def test_reset_refuses_an_environment_that_comes_back_as_another(
     again: Any, error: Any, text: str
 ) -> None:
     made: list[Any] = []
@@ -130,7 +130,7 @@ def test_an_environment_that_comes_back_as_another_is_refused(
             envs.reset()
 
 
-def test_nothing_is_kept_of_the_former_environment_when_it_is_built_again() -> None:
+def test_restart_keeps_nothing_of_the_former_environment() -> None:
     class Own(Ledger):
         """Has spaces of its own, as most environments have."""
 

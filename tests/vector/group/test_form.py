@@ -66,7 +66,7 @@ ERRORS = [Tensor.error, SystemExit("detach it first")]
         *((MAKERS[1], name, ERRORS[number % 2]) for number, name in enumerate(NAMES[-3:])),
     ],
 )
-def test_an_object_that_refuses_to_be_an_array_belongs_to_its_row(
+def test_step_names_the_row_of_an_object_that_refuses_to_be_an_array(
     make: Any, name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tensor, "error", error)

@@ -141,7 +141,7 @@ def ask(envs: Any) -> None:
 
 
 @diagonal(mode=MODES, inner=[None, ours, theirs])
-def test_everything_works_before_and_after_the_step_that_reports_a_death(
+def test_calls_work_before_and_after_the_step_that_reports_a_death(
     mode: AutoresetMode, inner: Any
 ) -> None:
     for asks in (False, True):
@@ -156,7 +156,7 @@ def test_everything_works_before_and_after_the_step_that_reports_a_death(
 # --- partial resets -----------------------------------------------------------------------------
 
 
-def test_a_mask_chooses_all_rows_of_a_vector_env_whose_worker_was_replaced() -> None:
+def test_reset_mask_chooses_all_rows_of_a_replaced_vector_env() -> None:
     with start(ours, AutoresetMode.NEXT_STEP) as envs:
         envs.step(ACTIONS)
         kill(envs.processes[1:])
@@ -178,7 +178,7 @@ class Picky(Drift):
         return super().reset(seed=seed)
 
 
-def test_derived_seeds_have_31_bits() -> None:
+def test_reset_derives_seeds_of_31_bits() -> None:
     with SyncVectorEnv([partial(Picky, 3)]) as envs:
         for seed in range(20):
             envs.reset(seed=[seed, None, 3])

@@ -98,7 +98,7 @@ def check(make: Any, space: Any, mode: AutoresetMode) -> None:
 
 
 @diagonal(space=ALL_SPACES, mode=MODES)
-def test_in_this_process(space: Any, mode: AutoresetMode) -> None:
+def test_sync_vector_env_copies_what_environments_reuse(space: Any, mode: AutoresetMode) -> None:
     check(SyncVectorEnv, space, mode)
 
 
@@ -130,14 +130,14 @@ class Chatty(Drift):
         return (*super().step(actions)[:4], self._infos)
 
 
-def test_infos_of_a_simulator() -> None:
+def test_infos_of_a_simulator_are_copied() -> None:
     with SyncVectorEnv([Chatty]) as envs:
         envs.reset(seed=1)
         paths = [envs.step(np.zeros((2, 2)))[4]["path"][1] for _ in range(3)]
     assert paths == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
-def test_a_snapshot_keeps_what_contains_itself_and_what_is_no_container() -> None:
+def test_snapshot_keeps_what_contains_itself_and_other_objects() -> None:
     cycle: list[Any] = [np.zeros(1)]
     cycle.append((cycle, cycle[0]))
     thing = object()

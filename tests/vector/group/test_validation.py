@@ -67,7 +67,7 @@ def among_right_ones(space: Any, right: Any, wrong: Any, part: int = 0) -> list[
 
 
 @pytest.mark.parametrize("case", OBSERVATIONS)
-def test_an_observation_outside_of_its_space_is_named(case: str) -> None:
+def test_validate_names_an_observation_outside_of_its_space(case: str) -> None:
     space, right, wrong, said = OBSERVATIONS[case]
     with SyncVectorEnv(among_right_ones(space, right, wrong), validate=True) as envs:
         envs.reset(seed=0)
@@ -85,7 +85,7 @@ def test_an_observation_outside_of_its_space_is_named(case: str) -> None:
 
 
 @diagonal(make=MAKERS, way=WAYS)
-def test_every_way_of_stepping_is_checked(make: Any, way: str) -> None:
+def test_validate_checks_every_way_of_stepping(make: Any, way: str) -> None:
     space, right, wrong, _ = OBSERVATIONS["bounds"]
     env_fns = among_right_ones(space, right, wrong)
     with make(env_fns, validate=True) as envs:
@@ -98,7 +98,7 @@ def test_every_way_of_stepping_is_checked(make: Any, way: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_last_observation_of_an_episode_is_checked(mode: AutoresetMode) -> None:
+def test_validate_checks_the_last_observation_of_an_episode(mode: AutoresetMode) -> None:
     space, right, wrong, _ = OBSERVATIONS["path"]
     env_fns = [partial(lapsing, space, right, wrong, step=2, ends=True)]
     with SyncVectorEnv(env_fns, autoreset_mode=mode, validate=True) as envs:
@@ -109,7 +109,7 @@ def test_the_last_observation_of_an_episode_is_checked(mode: AutoresetMode) -> N
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_observations_of_resets_and_autoresets_are_checked(mode: str) -> None:
+def test_validate_checks_observations_of_resets_and_autoresets(mode: str) -> None:
     space, right, wrong, said = OBSERVATIONS["path"]
     match = f"environment 0 returned an invalid observation in reset: {said}"
     echo = partial(Echo, space, [(right, {}), (wrong, {})], [(right, 0.0, True, False, {})])
@@ -137,7 +137,7 @@ PARTS: dict[str, tuple[int, Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("case", PARTS)
-def test_rewards_flags_and_infos_are_checked(case: str) -> None:
+def test_validate_checks_rewards_flags_and_infos(case: str) -> None:
     part, wrong, kind, said = PARTS[case]
     with SyncVectorEnv(among_right_ones(BOX, INSIDE, wrong, part), validate=True) as envs:
         envs.reset(seed=0)
@@ -147,7 +147,7 @@ def test_rewards_flags_and_infos_are_checked(case: str) -> None:
             envs.step([0] * 4)
 
 
-def test_numbers_and_bools_of_all_kinds_are_right() -> None:
+def test_validate_takes_numbers_and_bools_of_all_kinds() -> None:
     rewards = [1, 1.5, np.float32(2), np.int64(3), np.array([4.0]), True]
     flags = [False, True, np.False_, np.True_]
     steps = [(INSIDE, r, flag, False, {"a": {"b": 1}}) for flag in flags for r in rewards]
@@ -172,7 +172,7 @@ ACTIONS: dict[str, tuple[Any, Any, str]] = {
 @pytest.mark.parametrize(
     ("make", "case"), [*product(MAKERS[:1], ACTIONS), (MAKERS[1], "nested"), (MAKERS[1], "Text")]
 )
-def test_actions_outside_of_their_space_are_refused_before_any_step(make: Any, case: str) -> None:
+def test_validate_refuses_actions_outside_of_their_space(make: Any, case: str) -> None:
     space, actions, said = ACTIONS[case]
     env_fns = [partial(Sampler, spaces.Discrete(9), space, shortest=99)] * 2
     with make(env_fns, validate=True) as envs:
@@ -195,7 +195,7 @@ def recorded(*arguments: Any, **options: Any) -> Any:
 
 
 @diagonal(make=[*MAKERS, recorded], way=WAYS)
-def test_an_action_that_is_ignored_may_be_any(make: Any, way: str) -> None:
+def test_validate_takes_any_action_that_is_ignored(make: Any, way: str) -> None:
     env_fns = [partial(lapsing, BOX, INSIDE, INSIDE, step=last, ends=True) for last in (2, 99)]
 
     def step(*actions: int) -> list[bool]:
@@ -222,9 +222,7 @@ def test_an_action_that_is_ignored_may_be_any(make: Any, way: str) -> None:
 
 
 @diagonal(name=list(ALL_SPACES), mode=MODES)
-def test_samples_of_every_space_pass_and_results_stay_the_same(
-    name: str, mode: AutoresetMode
-) -> None:
+def test_validate_takes_samples_and_changes_no_result(name: str, mode: AutoresetMode) -> None:
     space = ALL_SPACES[name]
     env_fns = [partial(Sampler, space, space)] * 3
     with (
@@ -234,7 +232,7 @@ def test_samples_of_every_space_pass_and_results_stay_the_same(
         assert_same_run(envs, reference)
 
 
-def test_environments_with_bounds_of_their_own_are_held_to_these() -> None:
+def test_validate_holds_environments_to_their_own_bounds() -> None:
     wrong = np.full(2, 1.5, np.float32)
     env_fns = [
         partial(lapsing, spaces.Box(-high, high, (2,)), INSIDE, wrong, step=1) for high in (2, 1)
@@ -248,6 +246,6 @@ def test_environments_with_bounds_of_their_own_are_held_to_these() -> None:
         envs.step([0, 0])
 
 
-def test_a_step_without_it_makes_no_call_for_it() -> None:
+def test_validate_makes_no_call_if_it_is_false() -> None:
     files = {file for name in CASES for file, _ in measure(*CASES[name])}
     assert files and not any("validation" in file for file in files)
