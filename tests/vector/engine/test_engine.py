@@ -32,6 +32,7 @@ from vecspaces.errors import (
 )
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.backends.process.channel import Poller
+from vecspaces.vector.engine import supervisor
 
 BACKENDS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)]
 _SECONDS = 20.0
@@ -189,6 +190,22 @@ def test_close_in_another_thread_ends_restarts() -> None:
         thread.join(_SECONDS)
         assert not thread.is_alive() and not envs.processes
         envs.close()
+
+
+def test_a_worker_that_is_closed_while_its_state_changes_stays_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Transitions(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            if key[1] == "end":
+                engine.supervisor.close()  # as another thread does
+            return super().get(key, default)
+
+    with SyncVectorEnv(ledgers(2)) as envs:
+        engine = envs._engine
+        monkeypatch.setattr(supervisor, "TRANSITIONS", Transitions(supervisor.TRANSITIONS))
+        engine.supervisor.note_end(0)
+        assert engine.supervisor.is_closed(0)
 
 
 def test_the_answer_of_send_reset_must_be_received() -> None:

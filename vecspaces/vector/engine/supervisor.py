@@ -66,6 +66,7 @@ class Supervisor:
         self.build_by: dict[int, Deadline] = {}
         self.restarts = [0] * len(self._slices)
         self._to_log: dict[int, str] = {}
+        self._has_closed = False
 
     def move(self, worker: int, event: str) -> None:
         """Change the state of a worker by an event of `TRANSITIONS`."""
@@ -73,6 +74,8 @@ class Supervisor:
         if state is None:
             raise ClosedEnvironmentError("close() was called: no worker is started any more")
         self.states[worker] = state
+        if self._has_closed:  # perhaps in the middle of this, by a signal handler or another thread
+            self.states[worker] = WorkerState.CLOSED
 
     def is_closed(self, worker: int) -> bool:
         """Whether a worker is closed; another thread or a signal handler may have closed it."""
@@ -148,6 +151,7 @@ class Supervisor:
 
     def close(self) -> None:
         """Note that all workers are closed: none is started any more."""
+        self._has_closed = True
         for worker in range(len(self.states)):
             self.move(worker, "close")
 
