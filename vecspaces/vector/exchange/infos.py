@@ -267,9 +267,12 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     part = parts[0] if len(parts) == 1 else _join(parts)
     if isinstance(part, InfosByRow):
         return _merge_dicts(list(part), list(part.values()), num_envs)
-    columns = {}
+    columns, is_joined = {}, len(parts) > 1
     for key, column in part.items():
-        columns[key] = column.rows, values_of(column) if key == "final_obs" else column.values
+        values: Any = values_of(column) if key == "final_obs" else column.values
+        # Joined arrays are copies already; those of one message are read-only.
+        is_shared = values.__class__ is np.ndarray and not is_joined
+        columns[key] = column.rows, values.copy() if is_shared else values
     return _merge_columns(columns, num_envs)
 
 
@@ -333,11 +336,11 @@ def _merge_columns(
 
 
 def _merge_values(key: str, values: Any, rows: Sequence[int], num_envs: int) -> Any:
-    """Merge the values of one key: a list, an array, or columns of dicts."""
+    """Merge the values of one key: a list, an array of the caller's, or columns of dicts."""
     if key == "final_obs":
         return _objects(values)
     if values.__class__ is np.ndarray:
-        return values.copy()
+        return values
     if values.__class__ is dict:
         return merge([values], num_envs)
     merged = _stack(values)
