@@ -45,7 +45,7 @@ def main(
     members = [partial(CartPoleVectorEnv, num_envs=share)] * workers
     opened: dict[str, Any] = {
         "CartPoleVectorEnv alone": CartPoleVectorEnv(num_envs=share * workers),
-        "SyncVectorEnv of it": SyncVectorEnv([partial(CartPoleVectorEnv, share * workers)]),
+        f"SyncVectorEnv of {workers} members": SyncVectorEnv(members),
         f"AsyncVectorEnv, {workers} workers": AsyncVectorEnv(members, num_workers=workers),
         f"AsyncVectorEnv, {workers} workers, copy=False": AsyncVectorEnv(
             members, num_workers=workers, copy=False

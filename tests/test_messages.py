@@ -31,7 +31,7 @@ from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium
 from vecspaces.aio import Pool
 from vecspaces.layout import Layout
 from vecspaces.spaces import utils as flattening
-from vecspaces.vector import SyncVectorEnv, ThreadVectorEnv, VectorEnv, utils
+from vecspaces.vector import SyncVectorEnv, utils
 from vecspaces.vector.exchange import failures
 from vecspaces.wrappers.record_video import tile
 
@@ -89,23 +89,21 @@ def rows(space: Any, **options: Any) -> Any:
 
 
 def lines(error: BaseException) -> str:
-    """Return the text of an error, and the first line of its cause, without the worker."""
+    """Return the text of an error, and the first line of its cause."""
     texts = [f"{type(error).__name__}: {error}"]
     if error.__cause__ is not None:
         texts.append(f"from {str(error.__cause__).lstrip().splitlines()[0]}")
-    return re.sub(r" \(worker \d\)", "", "\n".join(texts))
+    return "\n".join(texts)
 
 
 def group(*envs: Any, call: Any = None, **options: Any) -> str:
     """Return what environments raise in a reset and a step, or in `call`, as rows of a vector env.
 
-    Each env is copied; what is callable is an env_fn. A vector env is alone in its thread.
+    Each env is copied; what is callable is an env_fn.
     """
-    inside = [env for env in envs if isinstance(getattr(env, "func", env), (type, VectorEnv))]
-    kind = ThreadVectorEnv if inside and len(envs) > 1 else SyncVectorEnv
     env_fns = [env if callable(env) else partial(copy.deepcopy, env) for env in envs]
     try:
-        with kind(env_fns, **options) as made:
+        with SyncVectorEnv(env_fns, **options) as made:
             made.reset(seed=0)
             if call is None:
                 made.step(np.zeros_like(made.action_space.sample()))

@@ -27,7 +27,7 @@ from vecspaces.errors import (
     ResetNeededError,
     WorkerDiedError,
 )
-from vecspaces.vector import AutoresetMode, ThreadVectorEnv
+from vecspaces.vector import AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import NormalizeObservation
 
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
@@ -260,7 +260,7 @@ def test_members_get_the_seeds_of_their_first_rows() -> None:
     members = [lambda: as_vector_env(Crowd()), Lone, lambda: as_vector_env(Crowd())]
     inner = partial(make_vec, Crowd, 2, agents="rows", backend="sync")
     declared = as_vector_env(Crowd()).info_space
-    with ThreadVectorEnv([*members, inner], info_space=declared) as envs:
+    with SyncVectorEnv([*members, inner], info_space=declared) as envs:
         observations, infos = envs.reset(seed=10)
         for low, seed in ((0, 10), (4, 14), (7, 17), (10, 20)):
             alone, _ = as_env(Crowd()).reset(seed=seed)
@@ -280,7 +280,7 @@ def test_members_get_the_seeds_of_their_first_rows() -> None:
 def test_normalised_rows_that_report_no_agents_are_not_zero(members: Any) -> None:
     """A reset of some environments reports the agents of these, and `Alone` never reports any."""
     env_fns = [partial(as_vector_env, Tag()) if make is Tag else make for make in members]
-    envs = ThreadVectorEnv(env_fns, autoreset_mode=NEXT, info_space=spaces.Dict())
+    envs = SyncVectorEnv(env_fns, autoreset_mode=NEXT, info_space=spaces.Dict())
     with NormalizeObservation(envs) as envs:
         envs.reset()
         for chosen in (np.arange(envs.num_envs) < 3, np.arange(envs.num_envs) >= 3):
@@ -477,7 +477,7 @@ def test_different_numbers_of_agents_are_members_of_a_vector_env() -> None:
     counts = (3, 1, 2)
     with pytest.raises(RuntimeError, match=r"agents='rows' .*number of agents.* as_vector_env"):
         make_vec([partial(Crowd, count) for count in counts], agents="rows", backend="sync")
-    with ThreadVectorEnv([lambda n=n: as_vector_env(Crowd(n)) for n in counts]) as envs:
+    with SyncVectorEnv([lambda n=n: as_vector_env(Crowd(n)) for n in counts]) as envs:
         observations, infos = envs.reset(seed=5)
         shown = []
         for first, count in zip((0, 3, 4), counts, strict=True):

@@ -22,7 +22,7 @@ from vecspaces import spaces
 from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.adapters.pettingzoo import as_vector_env
 from vecspaces.errors import InvalidActionError
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, ThreadVectorEnv
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import RecordEpisodeStatistics
 
 sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
@@ -212,7 +212,7 @@ def test_actions_of_many_parts_come_one_per_environment(space: Any) -> None:
 def test_an_environment_of_one_agent_among_agents_is_reset_at_its_end(mode: AutoresetMode) -> None:
     members = [partial(as_vector_env, Tag(), autoreset_mode=mode), Alone]
     info_space = as_vector_env(Tag()).info_space
-    vec_env = as_vec_env(ThreadVectorEnv(members, autoreset_mode=mode, info_space=info_space))
+    vec_env = as_vec_env(SyncVectorEnv(members, autoreset_mode=mode, info_space=info_space))
     vec_env.reset()
     for over in (False, True) * 3:
         observations, _, dones, infos = vec_env.step(np.ones(4, np.int64))

@@ -14,7 +14,6 @@ from tests.contract.comparing import (
     MODES,
     Part,
     assert_same_run,
-    assert_same_step,
     samples,
 )
 from tests.envs import Drift, Ledger, Noted, Sampler, ledgers
@@ -80,8 +79,12 @@ class SteppingContract(Part):
 
     def test_a_vectorised_simulator_runs_as_it_is(self) -> None:
         alone = Drift(3)
-        with self.make([partial(Drift, 3)]) as envs:
-            assert envs.num_envs == 3
-            assert_same_step(envs.reset(seed=4), alone.reset(seed=4))
+        with self.make([partial(Drift, 3)] * 2) as envs:
+            assert envs.num_envs == 6
+            assert_identical(envs.reset(seed=4)[0][:3], alone.reset(seed=4)[0])
             for actions in samples(envs, 1, 11):
-                assert_same_step(envs.step(actions), alone.step(actions))
+                result, expected = envs.step(actions), alone.step(actions[:3])
+                for ours, theirs in zip(result[:4], expected[:4], strict=True):
+                    assert_identical(ours[:3], theirs)
+                if "sum" in expected[4]:
+                    assert_identical(result[4]["sum"][:3], expected[4]["sum"])

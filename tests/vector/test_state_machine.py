@@ -103,12 +103,9 @@ class Rows(RuleBasedStateMachine):
             env_fns = [partial(Sampler, ALL_SPACES[kind], ALL_SPACES[kind])] * COUNT
         self.inner = [env_fn() for env_fn in env_fns]
         self.model = Model([Row(env, **self.wrapper.row) for env in self.inner], self.mode, buffers)
-        make = self.backend
-        if self.kind == "vector":  # alone in its worker
+        if self.kind == "vector":
             env_fns[1:3] = [partial(ledger_vector, 1, 2, AutoresetMode(self.mode))]
-            parallel = ThreadVectorEnv if make is SyncVectorEnv else make
-            make = partial(parallel, num_workers=len(env_fns))
-        envs = make(env_fns, autoreset_mode=self.mode, copy=copies, buffers=buffers)
+        envs = self.backend(env_fns, autoreset_mode=self.mode, copy=copies, buffers=buffers)
         self.envs = self.wrapper.around(envs)
         spaces = self.envs.single_observation_space, self.envs.single_action_space
         self.space, self.action_space = (

@@ -33,8 +33,7 @@ class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
 
     Args:
         env_fns: Factories of environments; each is called once, in its worker. A factory may return
-            a vector env, each of whose environments is then one row; its worker has no other
-            environment (`num_workers=len(env_fns)`).
+            a vector env, each of whose environments is then one row.
         shared_memory: Whether observations, actions, rewards and flags are in shared memory;
             otherwise they are sent over pipes, which is slower.
         copy: Whether observations are copied; otherwise they are views, which later steps

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
     """Steps environments in Ray actors, many in each, with the same results as `AsyncVectorEnv`.
 
-    Needs the extra `ray`. The only factory of an actor may return a vector env, each of whose
-    environments is then one row: a node with many cores needs only one actor, whose factory makes
-    an `AsyncVectorEnv`.
+    Needs the extra `ray`. A factory may return a vector env, each of whose environments is then one
+    row: a node with many cores needs only one actor, whose factory makes an `AsyncVectorEnv`.
 
     `AsyncVectorEnv` describes the arguments that are not described here.
 

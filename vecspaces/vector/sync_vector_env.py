@@ -23,8 +23,8 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
     Use it for debugging and for a few very cheap environments.
 
     Args:
-        env_fns: Factories of environments; each is called once. A single factory may return a
-            vector env, each of whose environments is then one row.
+        env_fns: Factories of environments; each is called once. A factory may return a vector env,
+            each of whose environments is then one row.
         copy: Whether observations are copied; otherwise they are views, which later steps
             overwrite.
         observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and

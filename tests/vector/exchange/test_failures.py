@@ -23,7 +23,7 @@ from vecspaces.errors import (
     WorkerError,
 )
 from vecspaces.layout import Mismatch
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, ThreadVectorEnv
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.engine.restarts import RestartBudget
 from vecspaces.vector.exchange.failures import (
     Death,
@@ -132,10 +132,10 @@ class Quitting(Ledger):
         return super().step(action)
 
 
-@pytest.mark.parametrize("make", [ThreadVectorEnv, partial(AsyncVectorEnv, num_workers=3)])
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
 def test_what_is_no_exception_names_its_row_in_a_vector_env_inside(make: Any) -> None:
     inner = partial(AsyncVectorEnv, [partial(Quitting, number) for number in range(2)])
-    arguments = {} if make is ThreadVectorEnv else {"daemon": False}
+    arguments = {} if make is SyncVectorEnv else {"daemon": False}
     with make([*ledgers(2), inner], **arguments) as envs:
         envs.reset(seed=0)
         with pytest.raises(WorkerError, match=r"^environment 3.* failed in step") as caught:
@@ -145,13 +145,13 @@ def test_what_is_no_exception_names_its_row_in_a_vector_env_inside(make: Any) ->
 
 def test_numbers_in_an_error_of_the_environments_own_stay_as_they_are() -> None:
     error = WorkerError("mine", (9,), 8, "call")
-    with ThreadVectorEnv([*ledgers(2), lambda: SyncVectorEnv([*ledgers(1), Accusing])]) as envs:
+    with SyncVectorEnv([*ledgers(2), lambda: SyncVectorEnv([*ledgers(1), Accusing])]) as envs:
         envs.reset(seed=0)
         envs.set_attr("told", [(error, "step")], env_ids=[3])
         with pytest.raises(WorkerError, match="mine") as caught:
             envs.step([0] * 4)
         assert caught.value.env_ids == (9,)
-        assert "environment 3 (worker 2) failed in step" in str(caught.value.__cause__)
+        assert "environment 3 failed in step" in str(caught.value.__cause__)
 
 
 def odd_attribute(name: str, raised: Any) -> type[Exception]:

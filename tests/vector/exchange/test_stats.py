@@ -73,15 +73,15 @@ def test_stats_have_means_longest_steps_and_busy_shares(clock: Clock, slow: Any)
 
 
 def test_stats_divide_the_time_of_a_vector_env_among_its_rows(clock: Clock, slow: Any) -> None:
-    with SyncVectorEnv([partial(SyncVectorEnv, [slow] * 3)], stats=True) as envs:
+    with SyncVectorEnv([slow, partial(SyncVectorEnv, [slow] * 3)], stats=True) as envs:
         envs.reset(seed=0)
-        envs.step([1, 1, 1])
+        envs.step([0, 1, 1, 1])
         clock.now += 3_000_000
         measured = envs.stats()
-    assert measured.steps.tolist() == [1, 1, 1]
-    assert measured.step_mean == pytest.approx([6e-3] * 3)
-    assert measured.busy_seconds == pytest.approx([6e-3])
-    assert measured.worker_busy == pytest.approx([2 / 3])
+    assert measured.steps.tolist() == [1, 1, 1, 1]
+    assert measured.step_mean == pytest.approx([1e-3, 6e-3, 6e-3, 6e-3])
+    assert measured.busy_seconds == pytest.approx([7e-3])
+    assert measured.worker_busy == pytest.approx([0.7])
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])

@@ -179,9 +179,9 @@ class Picky(Drift):
 
 
 def test_reset_derives_seeds_of_31_bits() -> None:
-    with SyncVectorEnv([partial(Picky, 3)]) as envs:
+    with SyncVectorEnv([partial(Picky, 3)] * 2) as envs:
         for seed in range(20):
-            envs.reset(seed=[seed, None, 3])
+            envs.reset(seed=[seed, None, 3] * 2)
             envs.reset(seed=np.random.SeedSequence(seed))
     with SyncVectorEnv([partial(Strict, number) for number in range(40)]) as envs:
         envs.reset(seed=np.random.SeedSequence(1))

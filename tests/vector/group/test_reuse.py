@@ -10,7 +10,7 @@ import numpy as np
 from tests.contract import ALL_SPACES, assert_same_step, samples
 from tests.crosses import diagonal
 from tests.envs import Drift, Sampler
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, ThreadVectorEnv
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.exchange.snapshots import snapshot
 
 MODES = list(AutoresetMode)
@@ -102,7 +102,7 @@ def test_sync_vector_env_copies_what_environments_reuse(space: Any, mode: Autore
     check(SyncVectorEnv, space, mode)
 
 
-@diagonal(outer=[ThreadVectorEnv, partial(AsyncVectorEnv, num_workers=2)], mode=MODES)
+@diagonal(outer=[SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)], mode=MODES)
 def test_in_a_vector_env_that_reuses_its_batches_among_others(
     outer: Any, mode: AutoresetMode
 ) -> None:

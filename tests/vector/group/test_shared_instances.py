@@ -43,6 +43,14 @@ def test_one_instance_in_a_process_is_an_error_that_names_the_factories(
             make(fns)
 
 
+@pytest.mark.parametrize("inner", [SyncVectorEnv, gymnasium.vector.SyncVectorEnv])
+def test_one_instance_in_two_vector_envs_of_a_process_is_an_error_too(inner: Any) -> None:
+    env = gymnasium.make("CartPole-v1")
+    fns = [lambda: inner([lambda: gymnasium.make("CartPole-v1"), lambda: env])] * 2
+    with pytest.raises(ValueError, match=r"env_fns\[0\] and env_fns\[1\] returned"):
+        SyncVectorEnv(fns)
+
+
 def test_in_processes_of_their_own_copies_of_one_instance_are_as_before() -> None:
     env = Ledger(0)
     with AsyncVectorEnv([lambda: env] * 3, num_workers=3) as envs:

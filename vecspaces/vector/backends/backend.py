@@ -17,6 +17,7 @@ from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import CallerClock
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups
 
 #: Makes the plan of the shared rows from the groups' descriptions of their environments.
 Planner = Callable[[Sequence[GroupDescription]], BufferPlan]
@@ -172,7 +173,7 @@ class Backend(Protocol):
 
 
 def pack_result(
-    payload: Any, result: Any, dumps: Callable[[Any], bytes], group: Group, op: Op
+    payload: Any, result: Any, dumps: Callable[[Any], bytes], group: Group | Groups, op: Op
 ) -> bytes:
     """Pack the reply to a command; an error names whose part of `result` cannot be pickled."""
     try:

@@ -12,8 +12,8 @@ from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.exchange.messages import Op, Reply, Starts, Written, make_reply
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
-from vecspaces.vector.group.build_group import build_group
 from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups, build_group
 
 _DONE, _STEP, _STEP_ROWS = Op.DONE, Op.STEP, Op.STEP_ROWS
 
@@ -35,7 +35,7 @@ class InlineBackend(Backend):
         self._validate = validate
         self._replies: list[Reply] = []
         self._is_executing = False
-        self.group: Group | None = None
+        self.group: Group | Groups | None = None
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Build every environment here; the time cannot be bounded."""

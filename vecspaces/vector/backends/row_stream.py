@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from vecspaces.vector.exchange.messages import StepRows, Written
 from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups
 
 # A report takes worker and caller about 100 us together, so results of cheap environments are sent
 # together; those of slower ones only if the caller waits for several rows at once.
@@ -18,7 +19,7 @@ _LEAST_PACE = 1e-7  # a clock may be constant for some time
 class RowStream:
     """The steps of single rows of a bound group."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group | Groups) -> None:
         self._group = group
         # The seconds of a recent step of one environment, at least half of the longest.
         self._pace = _LONGEST_PART_SECONDS
@@ -28,7 +29,10 @@ class RowStream:
 
         The caller waits for `share` rows of this worker, if all workers are as fast.
         """
-        group = self._group
+        for group, part in self._group.divide(payload):
+            yield from self._step(group, slot, part)
+
+    def _step(self, group: Group, slot: int, payload: StepRows) -> Iterator[Written]:
         begun = group.begin(payload.rows, payload.starts, payload.broken)
         if begun.failures:
             yield begun._replace(rows=[])

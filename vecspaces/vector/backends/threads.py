@@ -3,7 +3,7 @@
 ::
 
     caller                                     thread (one of many, in the same process)
-    ThreadBackend ── queue of commands ──────▶ Worker ── Group
+    ThreadBackend ── queue of commands ──────▶ Worker ── Group | Groups
         │       ◀── one Inbox for all ──────────   │
      Buffers ◀───── copies of rows ──────────── Buffers (of all threads)
 
@@ -38,8 +38,8 @@ from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.messages import Op, Reply, Starts, Written, make_reply
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
-from vecspaces.vector.group.build_group import build_group
 from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups, build_group
 
 # The longest time until idle threads have ended.
 _END_SECONDS = 0.3
@@ -213,7 +213,7 @@ class Worker:
         except BaseException as error:  # environments may raise any exception
             self.failure = Failure.of(error, group.rows, "close")
 
-    def _build(self) -> Group | None:
+    def _build(self) -> Group | Groups | None:
         setup = self._setup
         try:
             group = build_group(
@@ -229,12 +229,14 @@ class Worker:
         self._reply(Op.BUILT, payload=group.describe())
         return group
 
-    def _bind(self, group: Group, buffers: Buffers, low: int, restart: Starts | None) -> None:
+    def _bind(
+        self, group: Group | Groups, buffers: Buffers, low: int, restart: Starts | None
+    ) -> None:
         group.bind(buffers, low, self.index, restart)
         self._stream = RowStream(group)
         self.buffers = buffers
 
-    def _execute(self, group: Group, op: Op, slot: int, number: int, payload: Any) -> None:
+    def _execute(self, group: Group | Groups, op: Op, slot: int, number: int, payload: Any) -> None:
         """Execute a command, and reply."""
         try:
             if op is Op.BIND:

@@ -24,9 +24,9 @@ from vecspaces.pickling import ValuePickler, unpicklable
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.group.build_group import build_group
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups, build_group
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class WorkerSetup:
         """The setup of the worker that replaces this one, with other random generators."""
         return replace(self, entropy=(*self.entropy[:-1], self.entropy[-1] + 1))
 
-    def build(self, note_building: Callable[..., None] | None = None) -> Group:
+    def build(self, note_building: Callable[..., None] | None = None) -> Group | Groups:
         """Set up this process as a worker, and build its environments."""
         (self.surroundings or Surroundings.here(self.threads)).adopt()
         _limit_threads(self.threads)

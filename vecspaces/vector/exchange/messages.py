@@ -70,7 +70,7 @@ class Written(NamedTuple):
     """The rows that a reset or a step of a group wrote, in the slot of the command."""
 
     rows: Sequence[int]
-    infos: Sequence[Part]
+    infos: Sequence[Part]  # of one group of the process after the other
     # Rows of `STEP_ROWS` that failed and are not among `rows`, each with its `Failure`.
     failures: Sequence[tuple[Sequence[int], Any]] = ()
 

@@ -26,13 +26,20 @@ class Timings:
     """Gathers clock readings, and counts many of them at once.
 
     `environments` (of shape `(num_envs, *ENV_SHAPE)`) and `worker` are shared with the caller.
-    `together`: whether the rows are one vector env, which is timed as a whole.
+    `together`: whether the rows are one vector env, which is timed as a whole. `is_first`: whether
+    the time since the first command is counted, which groups of one process share.
     """
 
     def __init__(
-        self, environments: Times, worker: Times, rows: range, *, together: bool = False
+        self,
+        environments: Times,
+        worker: Times,
+        rows: range,
+        *,
+        together: bool = False,
+        is_first: bool = True,
     ) -> None:
-        self._counters, self._worker = environments, worker
+        self._counters, self._worker = environments, worker if is_first else worker[:1]
         self._others = rows[1:] if together else rows[:0]
         self._timed = np.array(rows[:1] if together else rows)
         self._began: int | None = None
@@ -72,7 +79,7 @@ class Timings:
         times = np.array([now for _, stamps in passes for now in stamps], dtype=np.int64)
         took = np.delete(times[1:] - times[:-1], ends)
         now = perf_counter_ns()
-        self._worker += int(took.sum()), now - self._began
+        self._worker += (int(took.sum()), now - self._began)[: len(self._worker)]
         self._began = now
         low = rows.min()  # rows of other workers stay untouched: they count at the same time
         counters = self._counters[low : rows.max() + 1]

@@ -292,7 +292,12 @@ def close_all(built: Iterable[Built], low: int) -> Failure | None:
 
 def check_distinct(env: Any, number: int, numbers: dict[int, int]) -> None:
     """Refuse an environment that another factory of this process also returned."""
-    other = numbers.setdefault(id(getattr(env, "unwrapped", env)), number)
+    base = getattr(env, "unwrapped", env)
+    inside = getattr(base, "envs", None) if is_vector_env(base) else None
+    if isinstance(inside, (list, tuple)):  # objects of this process
+        for inner in inside:
+            check_distinct(inner, number, numbers)
+    other = numbers.setdefault(id(base), number)
     if other != number:
         raise ValueError(
             Message(

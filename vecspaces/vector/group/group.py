@@ -1,7 +1,7 @@
 """Group: environments that are stepped into their rows, in any process.
 
-A group is single environments (`single_envs.py`, where autoresets happen) or one vector env
-(`vector_member.py`). It runs in the caller's process (Sync), in a thread, in a worker process
+A group is a run of single environments (`single_envs.py`, where autoresets happen) or one vector
+env (`vector_member.py`). It runs in the caller's process (Sync), in a thread, in a worker process
 (Async) or in an actor (Ray), and is the same object in each.
 """
 
@@ -59,6 +59,9 @@ class Group(ABC):
         self._builder, self._env_fns, self.first = builder, env_fns, first
         self._mode = builder.mode
         self.built = list(built)
+        #: All groups of the process, and whether it is the first one.
+        self.peers: Sequence[Group] = [self]
+        self.is_first = True
         self.rows = range(sum(result.count for result in built))
         self._failed: set[int] = set()  # rows that failed in a stream
 
@@ -71,13 +74,18 @@ class Group(ABC):
         """Describe the environments for the caller."""
         return GroupDescription.of(self.built)
 
+    def divide(self, arguments: Any) -> Iterable[tuple[Group, Any]]:
+        """Return the arguments of a command for each group."""
+        return ((self, arguments),)
+
     def bind(self, buffers: Buffers, low: int, worker: int, restart: Starts | None = None) -> None:
         """Take the rows from `low` on, those of a former worker after a `restart`."""
         self.rows = range(low, low + len(self.rows))
         self._buffers, self._worker = buffers, worker
         self.view()
         self._leave()
-        self.begin_anew(restart or {})
+        starts = restart or {}
+        self.begin_anew({row: starts[row] for row in self.rows if row in starts})
 
     def view(self) -> None:
         """Make views of the group's rows, also for a copy of the group."""
@@ -88,7 +96,13 @@ class Group(ABC):
         self._timings: Timings | None = None
         if buffers.counters is not None:
             environments, workers = buffers.counters
-            self._timings = Timings(environments, workers[worker], rows, together=self.is_vector)
+            self._timings = Timings(
+                environments,
+                workers[worker],
+                rows,
+                together=self.is_vector,
+                is_first=self.is_first,
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         self.flush_timings()
@@ -230,9 +244,10 @@ class Group(ABC):
         try:
             number, numbers = self.first + place, dict[int, int]()
             built = self._builder.check(self._env_fns[place](), number)
-            for index, env in enumerate(self.envs, self.first):
-                if env is not None:
-                    check_distinct(env, index, numbers)
+            for group in self.peers:
+                for index, env in enumerate(group.envs, group.first):
+                    if env is not None:
+                        check_distinct(env, index, numbers)
             check_distinct(built.env, number, numbers)
             change = built.change_since(former)
             if change is not None:

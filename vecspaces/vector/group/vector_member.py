@@ -1,4 +1,4 @@
-"""A vector env as the environments of a worker: its rows, filled by one step."""
+"""A vector env among the environments: several rows, filled by one step."""
 
 from __future__ import annotations
 

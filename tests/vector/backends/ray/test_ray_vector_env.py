@@ -164,9 +164,7 @@ def test_recv_gives_the_first_that_are_ready(tmp_path: Path) -> None:
 def test_an_actor_of_many_processes_gives_the_same(tmp_path: Path) -> None:
     first, second = ledgers(6)[:3], ledgers(6)[3:]
     with (
-        RayVectorEnv(
-            [partial(in_processes, part) for part in (first, second)], num_workers=2
-        ) as envs,
+        RayVectorEnv([partial(in_processes, part) for part in (first, second)]) as envs,
         SyncVectorEnv(ledgers(6)) as reference,
     ):
         assert_same_run(envs, reference)

@@ -27,6 +27,7 @@ from vecspaces.vector.exchange.buffers import Buffers, index_of
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.messages import HEADER, Op, Starts, StepRows, Written
 from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups
 
 # How long a worker may run after the end of its caller, so that an idle one closes its
 # environments.
@@ -107,7 +108,7 @@ def _forget_caller() -> None:
 class Worker:
     """A bound group and the loop that serves it."""
 
-    def __init__(self, channel: WorkerEnd, group: Group, setup: WorkerSetup) -> None:
+    def __init__(self, channel: WorkerEnd, group: Group | Groups, setup: WorkerSetup) -> None:
         self._channel = channel
         self._group = group
         self._index = setup.index

@@ -15,6 +15,7 @@ from vecspaces.vector.exchange.buffers import Buffers, index_of
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.messages import Op, Starts, Written
 from vecspaces.vector.group.group import Group
+from vecspaces.vector.group.groups import Groups
 
 #: The kind of a reply; its payload, pickled, so that the sender of a payload that cannot be
 #: unpickled is known; and the written rows, as arrays that Ray sends without pickling.
@@ -25,7 +26,7 @@ class GroupActor:
     """A worker of a cluster: executes one command after the other."""
 
     def __init__(self) -> None:
-        self._group: Group | None = None
+        self._group: Group | Groups | None = None
 
     def here(self) -> Answer:
         """Return the node of the actor; the first call of every actor."""
