@@ -204,7 +204,7 @@ def test_a_worker_that_is_closed_while_its_state_changes_stays_closed(
     with SyncVectorEnv(ledgers(2)) as envs:
         engine = envs._engine
         monkeypatch.setattr(supervisor, "TRANSITIONS", Transitions(supervisor.TRANSITIONS))
-        engine.supervisor.note_end(0)
+        engine.supervisor.move(0, "end")
         assert engine.supervisor.is_closed(0)
 
 
