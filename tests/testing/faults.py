@@ -218,8 +218,12 @@ def in_one_dict(env: Any) -> Any:
     return info
 
 
+# As simulators do that change to their folder and stay there, and levels that are read from a path
+# relative to the working directory.
 faulty("ReusedObservation", "reused-observation", observe=observing(place=in_one_array))
 faulty("ReusedInfo", "reused-info", info=in_one_dict)
+faulty("ChangedDirectory", "changes-directory", reset=doing("reset", lambda env: os.chdir("/")))
+faulty("RelativePath", "working-directory", reset=doing("reset", lambda env: os.stat("tests")))
 
 
 # ---------------------------------------------------------------------- randomness

@@ -37,6 +37,7 @@ from vecspaces import spaces
 from vecspaces.errors import FailedCheckError
 from vecspaces.spaces import Box, Space
 from vecspaces.testing import Finding, Report, check_env, isolation, probes
+from vecspaces.testing.check import CATALOGUE
 from vecspaces.testing.isolation import Played, run_isolated
 from vecspaces.testing.probes import use_up
 from vecspaces.testing.report import SEVERITIES
@@ -76,6 +77,12 @@ def assert_found(kind: type[Sound], report: Report) -> None:
     assert names_of(report) <= {kind.finding, *kind.also}, report.findings
 
 
+def test_there_are_faults_of_25_kinds() -> None:
+    kinds = {kind.finding for kind in FAULTS}
+    assert len(kinds) >= 25
+    assert kinds <= set(CATALOGUE)
+
+
 def test_nothing_is_found_in_a_sound_environment(in_process: None) -> None:
     report = check(Sound)
     assert report.findings == () and report.ok
@@ -93,6 +100,12 @@ def test_a_leak_is_found_although_the_caller_has_freed_as_much_memory() -> None:
     arguments: Any = {"seed": 0, "num_steps": STEPS, "context": "fork", "timeout": 30.0}
     played = run_isolated(use_up, HoardingInSteps, 5.0, **arguments)
     assert "leaks-memory" in played.findings, (played, len(apart))
+
+
+def test_a_kernel_may_tell_no_kinds_of_memory_apart() -> None:
+    apart = "VmRSS:\t    9 kB\nRssAnon:\t    4 kB\nRssFile:\t    3 kB\nRssShmem:\t    2 kB\n"
+    assert probes._count_memory(apart) == 6 * 1024
+    assert probes._count_memory("VmRSS:\t    9 kB\nThreads:\t1\n") == 9 * 1024
 
 
 class Steady(Sampler):
@@ -251,7 +264,8 @@ class Loud(SharedCounter):
 def test_a_report_lists_the_worst_first_and_nothing_reaches_this_process(capfd: Any) -> None:
     state, folder = np.random.get_state()[1].tolist(), os.getcwd()  # type: ignore[index]
     report = check(Loud)
-    assert names_of(report) == {SharedCounter.finding, *SharedCounter.also, "touches-globals"}
+    mine = {"changes-directory", "touches-globals"}
+    assert names_of(report) == {SharedCounter.finding, *SharedCounter.also, *mine}
     severities = [SEVERITIES.index(finding.severity) for finding in report.findings]
     assert severities == sorted(severities) and len(set(severities)) == 2
     document = json.loads(json.dumps(report.to_dict()))

@@ -54,6 +54,7 @@ _ADVICE: Mapping[str, Mapping[str, str]] = {
         "unseeded-reset": "seed in reset only if seed is not None, and let the generator go on "
         "otherwise",
         "company": "keep all state in the instance: no globals, no class attributes",
+        "working-directory": "use absolute paths: the working directory may change",
         "render": "make render return what render_mode requires",
         "render-company": "draw on a surface of the instance, not of the module or class",
         "render-changes-episode": "draw nothing from np_random in render",
@@ -67,6 +68,7 @@ _ADVICE: Mapping[str, Mapping[str, str]] = {
     },
     "warning": {
         "touches-globals": "draw from self.np_random, which is the environment's own",
+        "changes-directory": "use absolute paths: the neighbours' relative ones break",
         "reused-observation": "return a copy; vecspaces copies what it is given, but a replay "
         "buffer may not",
         "reused-info": "return a new dict; vecspaces copies it, but others may not",
@@ -243,9 +245,10 @@ class _Check:
             different = first_difference(trace or [], played.trace)
             return played.failure or (different and f"{different} is another one than alone")
 
-        if differs("siblings", "random") is None:
+        if differs("siblings", "random", "directory") is None:
             return trace is not None
         causes = {
+            "working-directory": ("directory", "where the working directory changes"),
             "global-random": ("random", "where others use the global generators"),
             "company": ("siblings", "beside seven others of its kind in the process"),
         }

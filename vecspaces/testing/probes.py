@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import random
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -90,7 +91,7 @@ def inspect_alone(host: ProbeHost, played: Played, budget: float) -> None:
         declared = built.info_space.spaces
     recorder = _record(host, env, inspect=True, declared=declared)
     played.trace = trace = recorder.trace
-    findings, state = recorder.findings, _global_state()
+    findings, folder, state = recorder.findings, os.getcwd(), _global_state()
     with played.guard(host, "reset 1"):
         for _ in _for_seconds(budget, recorder.play()):
             if "touches-globals" not in findings and _global_state() != state:
@@ -98,6 +99,10 @@ def inspect_alone(host: ProbeHost, played: Played, budget: float) -> None:
                     f"{trace[-1].where}: draws from the global generators of `random` or NumPy, or "
                     "seeds them"
                 )
+    if os.getcwd() != folder:
+        findings["changes-directory"] = (
+            f"changes the working directory from {folder} to {os.getcwd()}"
+        )
     played.findings.update(findings)
 
 
@@ -175,7 +180,8 @@ def replay(
     """Play an environment in this process, alone or beside others that may disturb it.
 
     `"siblings"`: seven others are played too; `"random"`: the global generators are seeded and
-    drawn from. `budget` is the time for all environments.
+    drawn from; `"directory"`: the working directory changes. `budget` is the time for all
+    environments.
     """
     _seed_globals(globals_seed)
     if neighbours:
@@ -191,13 +197,16 @@ def replay(
             )
             return
     envs = [env.env for env in built]
-    turns = _for_seconds(budget, _play_together(host, played, envs))
-    for number, _ in enumerate(itertools.chain([None], turns)):
-        if "random" in neighbours:
-            random.random()
-            np.random.random(3)
-            if number % 7 == 0:
-                _seed_globals(number)
+    with tempfile.TemporaryDirectory() as elsewhere, contextlib.chdir("."):
+        turns = _for_seconds(budget, _play_together(host, played, envs))
+        for number, _ in enumerate(itertools.chain([None], turns)):
+            if "random" in neighbours:
+                random.random()
+                np.random.random(3)
+                if number % 7 == 0:
+                    _seed_globals(number)
+            if "directory" in neighbours:
+                os.chdir(elsewhere)
     _close(*envs)
 
 
