@@ -64,13 +64,17 @@ def test_message_within_changes_its_numbers_and_no_others() -> None:
     assert message.endswith("{x}]")
 
 
-def test_the_error_of_a_crash_loop_keeps_its_numbers_as_fields() -> None:
-    budget = RestartBudget(max_restarts=0, window=60.0)
+def test_the_history_of_a_crash_loop_keeps_its_numbers_as_fields() -> None:
+    budget = RestartBudget(max_restarts=1, window=60.0)
+    budget.spend(died(0, [1], "step", Death(3), -1, "worker 9: environment 9"), (0, 1))
     with pytest.raises(WorkerDiedError) as caught:
-        budget.spend(died(1, [2, 3], "reset", Death(4), 3, "go on"), Death(4))
-    failure = Failure.of_vector_env(caught.value, range(10, 14), "step")
-    expected = "worker 1 (environments 12, 13) exited with code 4 during reset while environment 13"
-    assert str(failure.exception).startswith(expected)
+        budget.spend(died(1, [2, 3], "reset", Death(4), 3, "go on"), (1, 1))
+    rows = range(10, 14)
+    failure = Failure.of_vector_env(caught.value, rows, "step")
+    text = str(failure.exception)
+    assert "s ago: worker 0 (environment 11) exited with code 3 during step; " in text
+    assert "worker 1 (environments 12, 13) exited with code 4 during reset while" in text
+    assert text.endswith("while environment 13 was running")
     assert failure.env_ids == caught.value.env_ids == (12, 13)
 
 

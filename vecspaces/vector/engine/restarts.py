@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
@@ -19,6 +19,15 @@ OnWorkerDeath: TypeAlias = Literal["raise", "restart"] | OnDeath
 OnStepTimeout: TypeAlias = Literal["raise", "restart"] | Callable[[StepTimeoutError], object]
 
 
+class _Loss(NamedTuple):
+    """A loss that the budget counts."""
+
+    loss: Death | StepTimeoutError
+    when: float  # time.monotonic()
+    did: str  # what happened to the worker
+    what: Message  # the whole message
+
+
 @dataclass
 class RestartBudget:
     """Which workers are replaced, and after how many replacements an error is raised."""
@@ -27,8 +36,7 @@ class RestartBudget:
     window: float  # in seconds
     on_worker_death: OnWorkerDeath = "restart"
     on_step_timeout: OnStepTimeout = "raise"
-    # Losses within the window, each with its time.
-    _losses: list[tuple[Death | StepTimeoutError, float]] = field(default_factory=list)
+    _history: list[_Loss] = field(default_factory=list)
 
     def spend(
         self, error: WorkerDiedError | StepTimeoutError, loss: Death | StepTimeoutError
@@ -38,23 +46,43 @@ class RestartBudget:
         Returns the line to log when the worker is restarted; empty if it was returned before.
         """
         now = time.monotonic()
-        is_new = all(known is not loss for known, _ in self._losses)
+        is_new = all(entry.loss is not loss for entry in self._history)
         if is_new:
-            is_death = isinstance(error, WorkerDiedError)
-            decide: Any = self.on_worker_death if is_death else self.on_step_timeout
-            if callable(decide):
-                decide(error)
-            self._losses.append((loss, now))
-        self._losses = [(known, when) for known, when in self._losses if now - when <= self.window]
-        spent, what = len(self._losses), without_advice(error)
-        within = "" if math.isinf(self.window) else f" within {self.window:g} s"
+            did = "died"
+            if isinstance(error, WorkerDiedError):
+                if callable(self.on_worker_death):
+                    self.on_worker_death(error)
+            else:
+                did = "overran step_timeout"
+                if callable(self.on_step_timeout):
+                    self.on_step_timeout(error)
+            self._history.append(_Loss(loss, now, did, without_advice(error)))
+        self._history = [entry for entry in self._history if now - entry.when <= self.window]
+        spent = len(self._history)
         if spent <= self.max_restarts:
             left = f"{self.max_restarts - spent} of {self.max_restarts}"
-            return f"{what}: restarted; restarts left{within}: {left}" if is_new else ""
-        times = "once" if spent == 1 else f"{spent} times"
-        text = "{}; workers were lost {}{}, and max_restarts is {}"
-        what = Message(text, what, times, within, self.max_restarts)
-        raise reworded(error, what, "fix the environment, or raise max_restarts")
+            text = f"{without_advice(error)}: restarted; restarts left{self._within()}: {left}"
+            return text if is_new else ""
+        history = Message(
+            "; ".join(["{}"] * spent),
+            *(
+                Message("{} s ago: {}", f"{now - loss.when:.1f}", loss.what)
+                for loss in self._history
+            ),
+        )
+        what = Message(
+            "workers {} {}{}, and max_restarts is {}",
+            " or ".join(sorted({entry.did for entry in self._history})),
+            "once" if spent == 1 else f"{spent} times",
+            self._within(),
+            self.max_restarts,
+        )
+        advice = Message("fix the environment, or raise max_restarts. History: {}", history)
+        raise reworded(error, what, advice)
+
+    def _within(self) -> str:
+        """Return the text about the length of the window, if it is finite."""
+        return "" if math.isinf(self.window) else f" within {self.window:g} s"
 
 
 def choose_budget(
