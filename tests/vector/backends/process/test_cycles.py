@@ -53,7 +53,7 @@ def resident() -> int:
             for long in [
                 (100, "fork", {}),
                 (100, "fork", {"shared_memory": False}),
-                (30, "spawn", {}),
+                (12, "spawn", {}),
                 (60, "forkserver", {}),
             ]
         ),

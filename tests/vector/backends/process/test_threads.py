@@ -41,7 +41,7 @@ def cycle(method: str, draw: random.Random) -> None:
         ("fork", 3, 2),
         *(
             pytest.param(method, threads, cycles, marks=pytest.mark.full)
-            for method, cycles in (("fork", 120), ("spawn", 8), ("forkserver", 60))
+            for method, cycles in (("fork", 60), ("spawn", 6), ("forkserver", 30))
             for threads in (2, 4)
         ),
     ],
