@@ -41,9 +41,6 @@ patient = hypothesis.settings(
 # change did and for nothing else. .ci/full looks for new ones, as does a run with a profile.
 hypothesis.settings.register_profile("default", patient, derandomize=True, max_examples=5)
 hypothesis.settings.register_profile("random", patient, print_blob=True)
-hypothesis.settings.register_profile(
-    "full", parent=hypothesis.settings.get_profile("random"), max_examples=100
-)
 
 # What `-m quick` runs: tests of code that needs no processes, one division of the contract, and all
 # doctests.
