@@ -248,6 +248,20 @@ def test_after_an_error_all_can_be_reset(constructor: Any, arguments: Any) -> No
     envs.close()
 
 
+def test_step_raises_an_error_alone_and_then_returns_the_others(constructor: Any) -> None:
+    envs = constructor([partial(Failing, number) for number in range(4)], wait_num=2)
+    envs.reset(seed=0)
+    stepped: list[int] = []
+    with pytest.raises(OverflowError):
+        while True:
+            ids = [number for number in envs.ready_id if number not in stepped]
+            stepped += [info["env_id"] for info in envs.step([2 * (i == 1) for i in ids], ids)[4]]
+    while envs.waiting_id:
+        stepped += [info["env_id"] for info in envs.step(None, envs.waiting_id[:2])[4]]
+    assert sorted(stepped) == [0, 2, 3]
+    envs.close()
+
+
 # ---------------------------------------------------------------------- what it takes
 
 

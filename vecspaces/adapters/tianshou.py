@@ -228,7 +228,9 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
             self._recv(missing, timeout)
         if not self._arrived:
             self._recv(1)
-        return list(self._arrived)[:count]
+        rows = list(self._arrived)[:count]
+        # An error is raised alone, so that the results of the others are there for the next call.
+        return [row for row in rows if isinstance(self._arrived[row], Exception)][:1] or rows
 
     def _join(self, rows: list[int]) -> Row:
         """Wait for the steps of these environments, and return their results as arrays."""
