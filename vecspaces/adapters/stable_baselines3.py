@@ -133,7 +133,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         )
         self._check_agents(infos)
         self.reset_infos = vector.infos_as_list(infos, self.num_envs)
-        self._masks = [info.get("action_mask") for info in self.reset_infos]
+        if self._declares_masks:
+            self._masks = [info.get("action_mask") for info in self.reset_infos]
         self._reset_seeds()  # both are used once
         self._reset_options()
         return observations
@@ -201,7 +202,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
 
     def _known_masks(self, indices: Indices) -> list[Any] | None:
         """Return copies of the last action masks; None where one is not known."""
-        if not self._declares_masks or self._masks is None:
+        if self._masks is None:
             return None
         masks = [self._masks[row] for row in self._rows(indices)]
         return None if any(mask is None for mask in masks) else [mask.copy() for mask in masks]

@@ -153,7 +153,7 @@ class Group(ABC):
 
     def _check_states(self, states: Mapping[int, RowState]) -> None:
         """Refuse states that do not fit, or whose environment could not be built again."""
-        for env, rows in zip(self.envs, self.whole(self.rows), strict=True):
+        for env, rows in zip(self.envs, self.parts(), strict=True):
             if env is None and not states.keys().isdisjoint(rows):
                 text = "{:envs} could not be built again: call reset(), then load_state"
                 raise Failure.of(ResetNeededError(Message(text, rows)), rows, "load_state")
@@ -223,7 +223,7 @@ class Group(ABC):
         """
         wanted, failures = self._failed.intersection(begun).union(broken), Failures()
         try:
-            for place, rows in enumerate(self.whole(self.rows)) if wanted else ():
+            for place, rows in enumerate(self.parts()) if wanted else ():
                 if not wanted.isdisjoint(rows):
                     failure = self._build_again(place, rows)
                     if failure is not None:
@@ -263,9 +263,9 @@ class Group(ABC):
 
     # ------------------------------------------------------------------ methods of each kind
 
-    def whole(self, rows: Sequence[int]) -> list[Sequence[int]]:
-        """Divide some of the rows into those that step together."""
-        return ([self.rows] if rows else []) if self.is_vector else [[row] for row in rows]
+    def parts(self) -> list[Sequence[int]]:
+        """Divide the rows into those that step together."""
+        return [self.rows] if self.is_vector else [[row] for row in self.rows]
 
     @abstractmethod
     def begin_anew(self, starts: Starts) -> None:
