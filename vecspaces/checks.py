@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 Path: TypeAlias = tuple[str | int, ...]
-"""The path of a value in a nested one: `("camera", "left")`, `(0, 1)`."""
+"""The path of a value in a nested value: `("camera", "left")`, `(0, 1)`."""
 
 # The exceptions that an environment's code, and methods of the values that it returns, may raise.
 # KeyboardInterrupt comes from the user and is not caught.

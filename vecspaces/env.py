@@ -1,4 +1,4 @@
-"""Env: the members that an environment must have, and a base class for environments of your own.
+"""Env: the members that an environment must have, and a base class for new environments.
 
 Any object with the members of `EnvLike`, such as a `gymnasium.Env`, is an environment; its class is
 not checked. The base class `Env` adds seeding and defaults.
@@ -76,7 +76,7 @@ class Env(seeding.Seeded, Generic[ObsType, ActType]):
         (5, 1)
     """
 
-    # `Any`: a `Discrete` samples NumPy's integers, and `Env[int, int]` may have one.
+    # `Any`: a `Discrete` samples NumPy's integers, and `Env[int, int]` may have a `Discrete`.
     observation_space: Space[Any]
     action_space: Space[Any]
     info_space: Dict[Any] | None = None
@@ -130,7 +130,7 @@ class Env(seeding.Seeded, Generic[ObsType, ActType]):
 
     @property
     def unwrapped(self) -> Env[Any, Any]:
-        """The environment without any wrappers, which is this one."""
+        """The environment without any wrappers, which is this environment."""
         return self
 
     def has_wrapper_attr(self, name: str) -> bool:

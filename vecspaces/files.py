@@ -1,4 +1,4 @@
-"""Files that are replaced only when complete, so that an error or a full disk keeps the old one."""
+"""Files that are replaced only when complete: after an error or on a full disk, the old stays."""
 
 from __future__ import annotations
 

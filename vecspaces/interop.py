@@ -141,7 +141,7 @@ def pack_registrations() -> bytes:
     if registration is None:
         return b""
     packed: dict[str, bytes | str] = {}
-    # One by one, so that an id that cannot be pickled does not affect the others, and with
+    # Each id separately, so that an id that cannot be pickled does not affect the others; with
     # cloudpickle, which sends functions of __main__ by value, not by name.
     for env_id, spec in registration.registry.items():
         try:
@@ -177,7 +177,7 @@ def refuse_parallel(env: Any) -> str | None:
     return (
         f"an environment of one agent; it returned {type(env).__name__}, a PettingZoo "
         f"environment of {len(agents)} agents (it has possible_agents): make_vec(..., "
-        "agents='rows') gives each agent a row of its own, and agents='dict' makes one row of "
+        "agents='rows') makes one row per agent, and agents='dict' makes one row of "
         "Dicts by agent, for agents that differ (an AEC environment: convert it by "
         "pettingzoo.utils.aec_to_parallel first)"
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def importing(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package for names of other modules; "" is the name's own."""
+    """Return the `__getattr__` of a package; `modules` has each name's module, "" for modules."""
 
     def get_attribute(name: str) -> Any:
         if name not in modules:

@@ -23,8 +23,8 @@ from vecspaces import system
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
-# From Python 3.13 on, the mapping keeps no descriptor of its own, which would stay open for as long
-# as views of a closed arena are held.
+# From Python 3.13 on, the mapping duplicates no descriptor, which would stay open for as long as
+# views of a closed arena are held.
 _KEEPS_NO_DESCRIPTOR: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 ALIGNMENT = 64

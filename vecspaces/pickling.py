@@ -41,7 +41,7 @@ def dumps(
     """Pickle a value of the types of Python and NumPy, in a third of the time of `otherwise`.
 
     Any other value is pickled by `otherwise`. Its methods are called once, because `__reduce__` may
-    give away what the value holds. The bytes of arrays are added to `buffers`, if they are given.
+    give away what the value holds. The bytes of arrays are added to `buffers`, if it is not None.
     """
     callback = None if buffers is None else buffers.append
     file = io.BytesIO()
@@ -60,7 +60,7 @@ class _NotPlain(Exception):  # noqa: N818 - a state, not a fault
 
 
 class _PlainPickler(pickle.Pickler):
-    """Refuses values, functions and classes of other modules, before it calls a method of one."""
+    """Refuses values, functions and classes of other modules, before it calls their methods."""
 
     def reducer_override(self, value: Any) -> Any:
         """Refuse a value, or let `pickle` choose how it is pickled."""

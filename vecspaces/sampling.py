@@ -51,8 +51,8 @@ def sample_actions(
     Example:
         >>> from vecspaces.spaces import Discrete
         >>> masks = np.array([[0, 0, 1], [0, 1, 0], [0, 0, 0]])
-        >>> given = np.array([True, True, False])  # the last row has no mask
-        >>> infos = {"action_mask": masks, "_action_mask": given}
+        >>> has_mask = np.array([True, True, False])  # the last row has no mask
+        >>> infos = {"action_mask": masks, "_action_mask": has_mask}
         >>> sample_actions(Discrete(3), 3, infos, rng=np.random.default_rng(5))
         array([2, 1, 2])
         >>> sample_actions(Discrete(3), 3, {"action_mask": masks})
@@ -93,7 +93,7 @@ def sample_actions(
 
 
 def masks_as_list(infos: Mapping[str, Any], num_rows: int) -> list[dict[str, Any]]:
-    """Return one info per row that holds its mask alone, if it has one."""
+    """Return one info per row, which contains nothing but the row's mask, if there is a mask."""
     rows = infos_as_list({MASK: infos[MASK]} if MASK in infos else {}, num_rows)
     has_mask = infos.get(f"_{MASK}")
     if has_mask is None:

@@ -108,7 +108,7 @@ def count_cores() -> int:
 
 
 def run_in_forks(function: Callable[[], object]) -> None:
-    """Call a function in every process that is forked from this one."""
+    """Call a function in every process that is forked from this process."""
     if FORK:
         os.register_at_fork(after_in_child=function)
 

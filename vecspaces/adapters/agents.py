@@ -1,6 +1,6 @@
 """Vector envs of parallel environments: agents as rows, or as keys of Dicts.
 
-The workers step an environment of one agent each: an `AgentStack`, whose observation has the values
+The workers step environments of a single agent: an `AgentStack`, whose observation has the values
 of all agents in arrays, or an `AgentDict`. The wrappers here make what users see of their batches.
 """
 
@@ -412,7 +412,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
     # ------------------------------------------------------------------ calls
 
     def call(self, name: Any, *args: Any, env_ids: Any = None, **kwargs: Any) -> tuple[Any, ...]:
-        """Call a method of the environments of rows, once for each."""
+        """Call a method of the environments of rows, once per row."""
         self.call_async(name, *args, env_ids=env_ids, **kwargs)
         return self.call_wait()
 

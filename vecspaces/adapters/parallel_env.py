@@ -264,7 +264,7 @@ class AgentDict(Env[Any, Any]):
     def _by_name(
         self, what: str, values: Any, needed: frozenset[str], optional: bool = False
     ) -> dict[str, Any]:
-        """Return the values of the agents that need one, by their names, and ignore others."""
+        """Return the values of the agents that need a value, by name, and ignore others."""
         if not isinstance(values, Mapping):
             raise TypeError(
                 f"{self._title} must return {what} as a dict by agent; it returned "
@@ -505,7 +505,7 @@ def _check_parallel(env: Any) -> None:
 def _translators(
     spaces_by_agent: Mapping[str, Any], find: Callable[[Any], Callable[[Any], Any] | None]
 ) -> dict[str, Callable[[Any], Any]]:
-    """Return the functions that convert values, for the agents that need one."""
+    """Return the functions that convert values, for the agents that need a conversion."""
     functions = {name: find(space) for name, space in spaces_by_agent.items()}
     return {name: translate for name, translate in functions.items() if translate is not None}
 

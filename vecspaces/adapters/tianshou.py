@@ -48,7 +48,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         wait_num: For `AsyncCollector`: `step` returns when this number of environments is ready;
             None: all that were sent an action.
         timeout: For `AsyncCollector`: after this number of seconds, `step` returns the environments
-            that are ready, at least one.
+            that are ready, but waits for the first.
         backend: `"async"` or `"sync"`: where the environments of factories run.
         **vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`. A `num_workers`
             above the number of environments counts as that number. With `"sync"`, those that
@@ -201,7 +201,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         rows = self._rows(id)
         if action is None:
             if not self.is_async:
-                raise ValueError("action must be given, unless wait_num or timeout is")
+                raise ValueError("step needs an action, unless wait_num or timeout was set")
             return self._join(self._first(len(rows), None))
         self._check_ready(rows, "step")
         if len(action) != len(rows):
@@ -222,7 +222,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         return (self._stacked(observations, len(rows)), *arrays, _as_array(infos))
 
     def _first(self, count: int, timeout: float | None) -> list[int]:
-        """Wait for environments that are stepping; return at least one, even after the timeout."""
+        """Wait for environments that are stepping; return one or more, even after the timeout."""
         missing = count - len(self._arrived)
         if missing > 0:
             self._recv(missing, timeout)

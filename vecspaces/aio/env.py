@@ -33,8 +33,8 @@ class PoolEnv:
     autoreset: call `reset` after the end of an episode.
 
     They raise what the environment raises. After a `StepTimeoutError`, a `WorkerDiedError`, or a
-    cancelled await, the state of the environment is lost: acquire another one. After the end of the
-    block, or of the pool, they raise a `ClosedEnvironmentError`.
+    cancelled await, the state of the environment is lost: acquire another environment. After the
+    end of the block, or of the pool, they raise a `ClosedEnvironmentError`.
 
     Attributes:
         env_id: The number of the environment in the pool.
@@ -153,7 +153,7 @@ class PoolEnv:
         self.answer(None, error)
 
     def fail(self, error: Exception) -> None:
-        """Let the pending command, and all further ones, raise an error, always the first one."""
+        """Let the pending and all later commands raise an error, always the first error."""
         self._fault = self._fault or error
         self.answer(None, copied(self._fault))
 

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 _REFUSED = {"autoreset_mode", "batch_size", "buffers", "copy", "stats"}
 _REFUSED |= {"on_step_timeout", "on_worker_death"}
 _ELSEWHERE = (
-    "the pool belongs to the event loop of its `async with`, and this is another one, or another "
-    "thread: make a Pool for each"
+    "the pool belongs to the event loop of its `async with`, and this is another loop, or another "
+    "thread: make a Pool per loop"
 )
 # The longest wait of `aclose` for environments to close, in seconds.
 _CLOSE_SECONDS = 4.0
@@ -160,7 +160,7 @@ class Pool:
         if is_vector or getattr(self._envs, "agent_layout", None) == "rows":
             self._envs.close(terminate=True)
             raise ValueError(
-                "Pool lends single environments, found a vector env, or agents with a row each: "
+                "Pool lends single environments, found a vector env, or agents as rows: "
                 "pass a factory of single environments, or agents='dict'"
             )
         self.observation_space: Space[Any] = self._envs.single_observation_space

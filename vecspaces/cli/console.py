@@ -84,6 +84,6 @@ def progress_bar(total: float) -> Iterator[Show]:
 
 
 def announce(text: str) -> None:
-    """Print a text on standard error, if there is one."""
+    """Print a text on standard error, unless it is empty."""
     if text:
         typer.echo(text, err=True)

@@ -102,7 +102,7 @@ class Cost(NamedTuple):
 
 
 def measure_cost(make: Factory, count: int, seconds: float, granted: list[float]) -> Cost:
-    """Step some environments in a process for some seconds; return the cost of one."""
+    """Step some environments in a process for some seconds; return the cost per environment."""
     with AsyncVectorEnv([partial(_Loop, make, count, "")], num_workers=1) as envs:
         ((steps, elapsed, used, waited),) = envs.call("measure", seconds)
         granted.append(used / (used + waited))

@@ -41,8 +41,8 @@ def load_model(path: Path) -> Any:
     name = next((name for name, mark in _MARKS[library].items() if mark in data), None)
     if name is None:
         raise ValueError(
-            f"--sb3: {path} is of none of {', '.join(_MARKS[library])}: load it in a function of "
-            "your own, and name that with --policy"
+            f"--sb3: {path} is of none of {', '.join(_MARKS[library])}: write a function that "
+            "loads it, and name the function with --policy"
         )
     return getattr(require_extra(library, "sb3"), name).load(path, device="cpu")
 

@@ -1,4 +1,4 @@
-"""EnvWrapper: an environment around another one, in the way of `gymnasium.Wrapper`."""
+"""EnvWrapper: an environment around another environment, like `gymnasium.Wrapper`."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ class Tasks(EnvWrapper):
     """One of several environments with equal spaces; `reset(options={"task": name})` chooses it.
 
     A reset that names another task closes and collects the former environment before it builds the
-    new one, so memory is never needed for both. Without a seed, the new environment gets one that
-    is derived from the last. Other resets keep the environment. After an exception of a factory
+    new environment, so memory is never needed for both. Without a seed, the new environment gets a
+    seed derived from the last. Other resets keep the environment. After an exception of a factory
     there is no environment, and the next reset calls the factory again.
 
     A new object has the first task, also in a worker that was restarted, until a reset names
@@ -35,7 +35,7 @@ class Tasks(EnvWrapper):
 
     Raises:
         ValueError: There is no factory. In `reset`: the task is unknown, or the environment has
-            other spaces than the first one.
+            other spaces than the first environment.
 
     Example:
         >>> from functools import partial
@@ -86,7 +86,7 @@ class Tasks(EnvWrapper):
         return result
 
     def close(self) -> None:
-        """Close the environment, if there is one."""
+        """Close the environment, if there is an environment."""
         if "env" in vars(self):
             super().close()
 

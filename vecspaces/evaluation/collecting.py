@@ -38,8 +38,8 @@ def collect(
         episodes: The number of episodes.
         ordered: Whether to yield episodes in the order of the seeds. Finished ones then wait for
             those before them; to bound the memory, an episode begins only if its number is less
-            than `2 * num_envs` above that of the first unfinished one. False: in the order in which
-            they finish.
+            than `2 * num_envs` above that of the first unfinished episode. False: in the order in
+            which they finish.
         **arguments: The arguments of `evaluate` of the same names; `vector_kwargs` may have an
             `info_space`.
 

@@ -28,8 +28,8 @@ class EpisodeQueue:
     An episode stays in its row until it has finished, and begins again in this row when it is lost,
     so it depends only on its seed, its options and the policy. The totals of each finished episode
     are yielded; `tracks` stores its steps. An episode begins only if its number is less than
-    `ahead` above that of the first unfinished one. After `restart_after` episodes of a row, its
-    worker, which has no other row, is restarted before the next.
+    `ahead` above that of the first unfinished episode. After `restart_after` episodes of a row,
+    its worker, which has no other row, is restarted before the next.
     """
 
     def __init__(

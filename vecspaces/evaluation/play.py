@@ -61,7 +61,7 @@ class Play:
     """The checked arguments of `caller`, which is `"evaluate"` or `"collect"`, and how it plays.
 
     Attributes:
-        arguments: The arguments, with defaults for those that were not given.
+        arguments: The arguments, with defaults for those that were not passed.
         seeds: The seed of each episode.
         options: The options of each episode; None if no episode has any.
     """

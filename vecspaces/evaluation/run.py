@@ -32,7 +32,7 @@ def evaluate(
     journal: str | Path | None = None,
     **arguments: Unpack[PlayOptions],
 ) -> Evaluation:
-    """Play seeded episodes with a policy, and return the result of each.
+    """Play seeded episodes with a policy, and return the result of each episode.
 
     If policy and environment are deterministic given the seed, and the policy treats the rows of a
     batch independently, results never depend on `num_envs`, `num_workers`, `backend` or worker
@@ -71,7 +71,7 @@ def evaluate(
         restart_after: The worker of an environment is restarted before the next episode when it has
             begun this many, for simulators that leak. Each worker then has one environment:
             `num_workers` and `num_envs` are equal, and both are the number of usable cores if
-            neither is given. With `"sync"`, the environment is built again. None: never.
+            both are None. With `"sync"`, the environment is built again. None: never.
         progress: A function that is called with the number of finished episodes and the number of
             all episodes.
         env_kwargs: Arguments of the environment.

@@ -1,4 +1,4 @@
-"""Layouts, nodes, `describe` and `fit`: the public names, each defined in a module of its own."""
+"""Layouts, nodes, `describe` and `fit`: the public names, which other modules define."""
 
 from __future__ import annotations
 

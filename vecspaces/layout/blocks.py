@@ -44,7 +44,7 @@ class ArrayBlock:
         self.array = array
 
     def like(self, n: int) -> ArrayBlock:
-        """Return a block of `n` rows of the same kind in memory of its own."""
+        """Return a block of `n` rows of the same kind in new memory."""
         return ArrayBlock(np.zeros((n, *self.array.shape[1:]), self.array.dtype))
 
     def get(self, index: Index, *, copy: bool = False) -> Any:
@@ -78,7 +78,7 @@ class SizedBlock(ArrayBlock):
         self._bytes = array.reshape(-1).data
 
     def like(self, n: int) -> SizedBlock:
-        """Return a block of `n` rows of the same kind in memory of its own."""
+        """Return a block of `n` rows of the same kind in new memory."""
         return SizedBlock(np.zeros((n, self._stride), np.uint8), self._path, self.shares)
 
     def store(self, row: int, data: _Bytes) -> None:
@@ -145,7 +145,7 @@ class VariableBlock(SizedBlock):
         self.spilled: dict[int, bytes | bytearray] = {}
 
     def like(self, n: int) -> VariableBlock:
-        """Return a block of `n` rows of the same kind in memory of its own."""
+        """Return a block of `n` rows of the same kind in new memory."""
         # Blocks that may spill have no capacity: making rows for large values takes long.
         stride = SIZE_BYTES if self._may_spill else self._stride
         array: NDArray[np.uint8] = np.zeros((n, stride), np.uint8)

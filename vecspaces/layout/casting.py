@@ -20,12 +20,12 @@ from vecspaces.spaces.bounds import dtype_limits
 _INTEGERS = frozenset("biu")
 
 
-class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an error of their own)
+class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into another error)
     """A value that does not fit the place to which it is written.
 
     Args:
         expected: What fits the place.
-        found: The value, described briefly.
+        actual: The value, described briefly.
         path: The path of the place in the nested value.
         row: The environment's row, or the position in a batch, if it is known.
         name: The name of the value; None: the message begins with the row.
@@ -51,7 +51,7 @@ class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an
         self.name = name
 
     def placed(self, path: Path, row: int | None = None) -> Mismatch:
-        """Return the error for an outer value: `path` is put before its own, and `row` is set."""
+        """Return the error for an outer value: the path begins with `path`, and `row` is set."""
         row = self.row if row is None else row
         return type(self)(self.expected, self.actual, path + self.path, row, self.name)
 

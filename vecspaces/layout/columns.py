@@ -1,7 +1,7 @@
 """Fast paths: many values of one leaf written in one NumPy call, if all fit without a cast.
 
 Each function requires that every value has exactly the dtype and shape of its row, and otherwise
-returns False or None. The caller then writes the values one by one, with casts and errors.
+returns False or None. The caller then writes each value separately, with casts and errors.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     accepted = _PACKED[code] | expected if packs else frozenset()
     pack = struct.Struct(f"{len(out)}{code}" if packs else "").pack_into
     memory = out.data.cast("B") if packs else bytearray()
-    # NumPy has no integers beyond 64 bits, which are refused one by one. Integers that float64
+    # NumPy has no integers beyond 64 bits: the caller refuses the value. Integers that float64
     # rounds would be rounded twice when they are cast to a narrower float.
     smallest, largest = (-(2**53), 2**53) if code in "ef" else (-(2**63), 2**64)
     # The usual case: Python numbers, which `struct` refuses out of range.

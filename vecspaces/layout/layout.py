@@ -194,7 +194,7 @@ class Layout:
         """Return views of many slots at once.
 
         Args:
-            memory: The memory that `bind` was given.
+            memory: The memory that was passed to `bind`.
             slots: The number of slots, from the first on; None: all.
 
         Returns:
@@ -331,7 +331,7 @@ class Rows:
         self.items = self._port.items
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
-        """Return the function that writes rows `low` to `high`, much faster than `write` for each.
+        """Return the function that writes rows `low` to `high`, much faster than `write` per row.
 
         Args:
             low: The first row.

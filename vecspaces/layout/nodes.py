@@ -113,7 +113,7 @@ class Variable:
         decode: Called as `decode(data)` with a bytearray, to which the value may refer.
         empty: Called as `empty(fill)`: returns the value of a row that was never written. None: the
             value of such a row is None.
-        most: The size of the largest value in bytes, if there is one. A value of at most 16 KiB
+        most: The size of the largest value in bytes, or None. A value of at most 16 KiB
             always has its place, which is copied like an array. For larger ones, address space is
             reserved up to a limit; pages take memory only once they are written.
     """

@@ -62,15 +62,15 @@ class Port(ABC):
 
     @abstractmethod
     def item(self, row: int) -> Any:
-        """Return the value of one row, in memory of its own."""
+        """Return the value of one row, in separate memory."""
 
     def items(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return the values of some rows, in memory of their own."""
+        """Return the values of some rows, in separate memory."""
         return list(map(self.item, rows))
 
     @abstractmethod
     def reader(self, low: int, high: int) -> Callable[[], Sequence[Any]]:
-        """Return the function that returns the values of some rows, in memory of their own."""
+        """Return the function that returns the values of some rows, in separate memory."""
 
 
 class ArrayPort(Port):
@@ -265,7 +265,7 @@ class ValuePort(Port):
         self.node, self.path, self.blocks = node, path, blocks
 
     def prepare(self, batch: Any, n: int) -> list[Any]:
-        """Write the values into blocks of their own."""
+        """Write the values into new blocks."""
         if not isinstance(batch, (tuple, list, np.ndarray)) or len(batch) != n:
             expected = f"a tuple of {n} values, one for each row"
             raise Mismatch(expected, show_value(batch), self.path)
@@ -283,7 +283,7 @@ class ValuePort(Port):
         return tuple(map(self.item, row_numbers(index, n)))
 
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
-        """Decode the rows one by one."""
+        """Decode each row separately."""
         return lambda: list(map(self.item, range(low, high)))
 
 
@@ -410,7 +410,7 @@ def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
 
 
 def fit_batch_of(node: Node, batch: Any, path: Path = (), count: int | None = None) -> Any:
-    """Return a batch of `count` values, or any number, checked and cast, in memory of its own."""
+    """Return a batch of `count` values, or any number, checked and cast, in separate memory."""
     if count is None:
         count = _length(node, batch, path) or 0
     blocks = _private_blocks(node, count)

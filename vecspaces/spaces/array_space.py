@@ -16,7 +16,7 @@ ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True, default=A
 
 
 class ArraySpace(StandardSpace[npt.NDArray[ScalarT_cov]], Generic[ScalarT_cov]):
-    """A space of arrays of one shape and dtype, each entry within bounds of its own."""
+    """A space of arrays of one shape and dtype, with bounds for each entry."""
 
     _kinds: ClassVar[str] = "iub"
     """The kinds of dtype that are taken where they can be cast safely."""

@@ -91,7 +91,7 @@ def cast_exactly(name: str, values: Any, dtype: np.dtype[Any]) -> npt.NDArray[An
 
 
 def all_equal(array: npt.NDArray[Any]) -> bool:
-    """Return whether all entries, at least one, are the same."""
+    """Return whether there are entries and all are equal."""
     return bool(array.size and (array == array.flat[0]).all())
 
 

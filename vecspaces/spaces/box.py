@@ -150,7 +150,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
             An array of the space's shape and dtype; for an integer space of shape (), a scalar.
 
         Raises:
-            VecspacesError: A mask or a probability was given.
+            VecspacesError: A mask or a probability was passed.
 
         Example:
             >>> Box(0, 255, shape=(2, 2), dtype=np.uint8, seed=1).sample()
@@ -230,7 +230,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
 
 
 def _infer_shape(low: Any, high: Any, shape: Any) -> tuple[int, ...]:
-    """Return the shape: as given, that of the bounds, or `(1,)` for two numbers."""
+    """Return the shape: the argument, that of the bounds, or `(1,)` for two numbers."""
     if shape is not None:
         if not isinstance(shape, Iterable):
             raise TypeError(f"shape: expected an iterable of integers, found {show_value(shape)}")

@@ -1,4 +1,4 @@
-"""Dict: dictionaries with a fixed set of keys, and a space for the value of each."""
+"""Dict: dictionaries with a fixed set of keys, and a space for the value of each key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
 
     Attributes:
         spaces: The members by key, in the order of sampling and of flattening.
-        sort_keys: As given.
+        sort_keys: The argument.
 
     Raises:
         TypeError: `spaces` is of another type, or a member is not a Space.
@@ -173,7 +173,7 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
 
         Raises:
             AssertionError: The mask or probability is not a dictionary with the keys of this space.
-            ValueError: Both `mask` and `probability` are given.
+            ValueError: Both `mask` and `probability` are passed.
         """
         if mask is None and probability is None:
             return {key: space.sample() for key, space in self.spaces.items()}

@@ -101,7 +101,7 @@ class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):
 
         Raises:
             AssertionError: `mask` or `probability` has another form.
-            ValueError: Both are given.
+            ValueError: Both are passed.
         """
         if mask is None and probability is None:
             rng = self._np_random or self.np_random  # without the property's own call

@@ -111,11 +111,11 @@ def difference(a: Space[Any], b: Space[Any], *, bounds: bool = True) -> str | No
 
     Args:
         a: The expected space.
-        b: The space that was found.
+        b: The actual space.
         bounds: Whether bounds are compared; False: only nesting, shapes and dtypes.
 
     Returns:
-        None if they are equal; otherwise the path, the part that differs, and its value in each.
+        None if they are equal; otherwise the path, the part that differs, and its two values.
 
     Raises:
         TypeError: An argument is not a Space.

@@ -387,7 +387,7 @@ def _concatenate(parts: list[Vector]) -> Vector:
 
 
 def _onehot_starts(space: MultiDiscrete[Any]) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the index at which each one-hot vector begins, and the end of the last one."""
+    """Return the index at which each one-hot vector begins, and the end of the last vector."""
     counts = space.nvec.ravel().astype(np.int64)
     return counts.cumsum() - counts, int(counts.sum())
 

@@ -1,4 +1,4 @@
-"""Graph: nodes, edges between them, and a space for the features of each."""
+"""Graph: nodes, edges between them, and spaces for the features of a node and of an edge."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Graph(Composite[GraphInstance]):
         seed: A seed (see `seed`), or a generator for the number and the links of edges alone.
 
     Attributes:
-        node_space: As given.
-        edge_space: As given.
+        node_space: The argument.
+        edge_space: The argument.
         batch_node_space: The space of a batch of one node.
         batch_edge_space: The space of a batch of one edge, or None.
 
@@ -114,7 +114,7 @@ class Graph(Composite[GraphInstance]):
 
         Raises:
             AssertionError: `num_nodes` or `num_edges` is too small.
-            ValueError: Both `mask` and `probability` are given, or one that is not a pair.
+            ValueError: Both `mask` and `probability` are passed, or one that is not a pair.
         """
         if not num_nodes > 0:
             raise AssertionError(f"num_nodes: expected at least 1 node, found {num_nodes}")

@@ -10,7 +10,7 @@ from vecspaces.checks import Path, mismatch, show_value
 
 
 def choose_limit(mask: Any, probability: Any) -> tuple[str, Any]:
-    """Return which of the two was given, as a name and its value; raise ValueError for both."""
+    """Return which of the two was passed, as a name and its value; raise ValueError for both."""
     if mask is not None and probability is not None:
         raise ValueError(
             "mask, probability: expected at most one of them, found both: "
@@ -39,7 +39,7 @@ def check_limit(
         outside = limit.size - np.count_nonzero((limit >= 0) & (limit <= 1))  # nan is neither
     if outside:
         raise AssertionError(mismatch(word, f"values from 0 to {largest}", str(limit), path))
-    # The tolerance of numpy.isclose(sum, 1); numpy.random.Generator.choice then has a narrower one.
+    # The tolerance of numpy.isclose(sum, 1); that of numpy.random.Generator.choice is narrower.
     if (
         word == "probability"
         and is_distribution

@@ -72,7 +72,7 @@ class MultiBinary(ArraySpace[np.int8]):
 
         Raises:
             AssertionError: `mask` or `probability` has another form.
-            ValueError: Both are given.
+            ValueError: Both are passed.
         """
         if mask is None and probability is None:
             rng = self._np_random or self.np_random  # without the property's own call
@@ -87,7 +87,7 @@ class MultiBinary(ArraySpace[np.int8]):
         return drawn.astype(np.int8)
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is an array of zeros and ones, or a sequence that converts to one.
+        """Return whether `x` is an array of zeros and ones, or a sequence that converts to it.
 
         As in Gymnasium, the dtype is not checked: 1.0 and True are ones.
         """

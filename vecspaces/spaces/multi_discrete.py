@@ -1,4 +1,4 @@
-"""MultiDiscrete: arrays of integers, each from a range of its own."""
+"""MultiDiscrete: arrays of integers, with a range for each entry."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
 
         Raises:
             AssertionError: `mask` or `probability` has another form.
-            ValueError: Both are given.
+            ValueError: Both are passed.
         """
         if mask is None and probability is None:
             rng = self._np_random or self.np_random  # without the property's own call
@@ -113,7 +113,7 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
         return int(start) + int(index)  # NumPy would promote int64 and uint64 to float64
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is an array, or a sequence that converts to one, within the ranges."""
+        """Return whether `x` is an array within the ranges, or a sequence that converts to it."""
         array = x if isinstance(x, np.ndarray) else self._to_array(x)
         if array is None or array.shape != self._shape or not self._holds(array.dtype):
             return False

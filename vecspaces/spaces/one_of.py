@@ -20,7 +20,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
     """The tagged union of spaces; a value is a pair of an index and a value of that member.
 
     Args:
-        spaces: The members, at least one.
+        spaces: One or more members.
         seed: A seed (see `seed`), or a generator for the index alone.
 
     Attributes:
@@ -77,7 +77,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
 
         Raises:
             AssertionError: The mask or probability is not a tuple with an entry per member.
-            ValueError: Both `mask` and `probability` are given.
+            ValueError: Both `mask` and `probability` are passed.
         """
         index: Any = self.np_random.integers(0, len(self.spaces), dtype=np.int64)
         space = self.spaces[index]

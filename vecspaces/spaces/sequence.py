@@ -34,7 +34,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
 
     Attributes:
         feature_space: The space of the elements.
-        stack: As given.
+        stack: The argument.
         stacked_feature_space: The space of a batch of one element; only with `stack=True`.
 
     Raises:
@@ -96,7 +96,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
         Raises:
             AssertionError: The length is negative, or is an array of another shape or dtype.
             TypeError: The length is of another type.
-            ValueError: Both `mask` and `probability` are given.
+            ValueError: Both `mask` and `probability` are passed.
         """
         if mask is None and probability is None:
             draw = self.feature_space.sample

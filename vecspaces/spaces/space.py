@@ -129,8 +129,7 @@ class Space(Generic[T_cov]):
                 it to the path of the first leaf that does not fit: `observation['camera']['left']`.
 
         Returns:
-            None if `contains(x)` is True; otherwise the path, what was expected there, and what was
-            found.
+            None if `contains(x)` is True; otherwise the path, the expected and the actual value.
 
         Example:
             >>> from vecspaces.spaces import Discrete

@@ -16,7 +16,7 @@ FieldKind: TypeAlias = Literal[
     "shape", "dtype", "size", "flag", "characters",
     # integers, and arrays of numbers
     "length", "limit", "limits", "low", "high",
-    # members: one, one or None, several in order, several by key
+    # members: one space, a space or None, several in order, several by key
     "space", "optional space", "spaces", "items",
 ]  # fmt: skip
 

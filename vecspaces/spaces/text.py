@@ -144,7 +144,7 @@ class Text(StandardSpace[str]):
 
         Raises:
             AssertionError: `mask` or `probability` has another form.
-            ValueError: Both are given, or no character may be drawn and `min_length` is not 0.
+            ValueError: Both are passed, or no character may be drawn and `min_length` is not 0.
         """
         word, limit = choose_limit(mask, probability)
         length, weights = (None, None) if limit is None else self._check_pair(word, limit)

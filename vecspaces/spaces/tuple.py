@@ -22,7 +22,7 @@ from vecspaces.spaces.space import Space
 
 
 class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[MemberT]):
-    """A tuple of spaces; a value is a tuple with one value of each.
+    """A tuple of spaces; a value is a tuple with one value of each space.
 
     The space is itself a sequence of spaces, except for `in`, which means `contains`, as for every
     space.
@@ -110,7 +110,7 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
 
         Raises:
             AssertionError: The mask or probability is not a tuple with an entry per member.
-            ValueError: Both `mask` and `probability` are given.
+            ValueError: Both `mask` and `probability` are passed.
         """
         if mask is None and probability is None:
             return tuple([space.sample() for space in self.spaces])

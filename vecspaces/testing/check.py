@@ -48,7 +48,7 @@ _ADVICE: Mapping[str, Mapping[str, str]] = {
         "until the end",
         "nondeterministic": "draw all random numbers from self.np_random, which reset(seed=...) "
         "seeds",
-        "global-random": "draw from self.np_random, which is the environment's own",
+        "global-random": "draw from self.np_random, the environment's generator",
         "seed-ignored": "begin reset with super().reset(seed=seed), and use self.np_random",
         "same-seed": "set all state in reset, so that the episode depends on the seed alone",
         "unseeded-reset": "seed in reset only if seed is not None, and let the generator go on "
@@ -67,10 +67,10 @@ _ADVICE: Mapping[str, Mapping[str, str]] = {
         "start them once",
     },
     "warning": {
-        "touches-globals": "draw from self.np_random, which is the environment's own",
+        "touches-globals": "draw from self.np_random, the environment's generator",
         "changes-directory": "use absolute paths: the neighbours' relative ones break",
-        "reused-observation": "return a copy; vecspaces copies what it is given, but a replay "
-        "buffer may not",
+        "reused-observation": "return a copy; vecspaces copies observations, but a replay buffer "
+        "may not",
         "reused-info": "return a new dict; vecspaces copies it, but others may not",
         "action-written": "copy the action first: action = np.array(action)",
         "info-differs": "keep times and identities out of infos, if runs shall be equal",
@@ -108,8 +108,8 @@ def check_env(
 ) -> Report:
     """Check an environment as training runs it: alone, beside others, and in other processes.
 
-    The environment is built in separate processes and never in this one, so that a hang, a crash,
-    output and changed globals are reported and have no other effect.
+    The environment is built in separate processes and never in the caller's, so that a hang, a
+    crash, output and changed globals are reported and have no other effect.
 
     Args:
         make_env: A factory of environments. If it has a parameter `render_mode`, all modes are
@@ -264,7 +264,7 @@ class _Check:
         return False
 
     def _compare_processes(self, trace: list[ResultDigest], method: StartMethod) -> None:
-        """Compare with a run in a process that was not forked from this one."""
+        """Compare with a run in a process that was not forked from the caller's."""
         options = {"context": method, **self._settings}
         played = run_isolated(probes.replay, self._make_env, _BUDGET, 0, **options)
         if played.failure is not None:
@@ -301,7 +301,7 @@ class _Check:
             beside = play(2, keep=False)
             again = play(1, keep=False).frames if _differ(alone.frames, beside.frames) else []
             if beside.failure is not None and not beside.lost:
-                self._find("render-company", f"beside another one, {beside.failure}")
+                self._find("render-company", f"beside another environment, {beside.failure}")
             elif again and not _differ(alone.frames, again):
                 message = f"render_mode={mode!r}: frames differ beside another environment"
                 self._find("render-company", message)

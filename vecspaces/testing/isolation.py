@@ -92,7 +92,7 @@ class ProbeHost(Env[Any, Any]):
             os.dup2(sys.stdout.fileno(), descriptor)
 
     def run(self, probe: Probe, *args: Any) -> Played:
-        """Call a probe, and return what it found."""
+        """Call a probe, and return its results."""
         played = Played()
         with played.guard(self, _CONSTRUCTION):
             probe(self, played, *args)
@@ -116,7 +116,7 @@ def run_isolated(
     context: StartMethod,
     timeout: float,
 ) -> Played:
-    """Call `probe(host, played, *args)` in a new process, and return what it found.
+    """Call `probe(host, played, *args)` in a new process, and return its results.
 
     The host gets `make_env`, `seed` and `num_steps`; `timeout` bounds each reset and each step.
     """

@@ -153,7 +153,7 @@ def try_seeds(host: ProbeHost, played: Played, num_steps: int, budget: float) ->
 
 
 def _play_together(host: ProbeHost, played: Played, envs: list[Any]) -> Iterator[None]:
-    """Play environments in turns; `played.trace` is that of the middle one."""
+    """Play environments in turns; `played.trace` is that of the middle environment."""
     subject = len(envs) // 2
     # The others have other seeds.
     recorders = [_record(host, env, 0 if i == subject else 1000 + i) for i, env in enumerate(envs)]

@@ -20,7 +20,7 @@ class Finding:
         severity: `"error"`: results are wrong, or the environment cannot run in a vector env;
             `"warning"`: results may be wrong in other libraries or with other settings; `"note"`:
             no change is needed.
-        message: What was found, and where.
+        message: The fault, and where it is.
         advice: What to do.
     """
 
@@ -59,7 +59,7 @@ class Report:
         return all(finding.severity != "error" for finding in self.findings)
 
     def raise_for_findings(self, severity: str = "error") -> None:
-        """Raise if there are findings of this severity or a worse one.
+        """Raise if there are findings of this or a worse severity.
 
         Args:
             severity: `"error"`, `"warning"` or `"note"`.

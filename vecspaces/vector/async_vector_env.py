@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
-    """Steps environments in worker processes, many in each.
+    """Steps environments in worker processes, many per process.
 
     No environment is built in the caller's process. The results of `step` do not depend on
     `num_workers`, for environments without global state.

@@ -39,7 +39,7 @@ class AutoresetMode(Enum):
 
     @classmethod
     def of(cls, mode: Any) -> AutoresetMode:
-        """Return the member for a mode, for Gymnasium's member, or for the value or name of one.
+        """Return the member for a mode, for Gymnasium's member, or for a member's value or name.
 
         Args:
             mode: A member, Gymnasium's member, or text such as `"NextStep"`, `"NEXT_STEP"` or

@@ -45,7 +45,7 @@ class Calls:
 
     @property
     def np_random_seed(self) -> Any:
-        """The seeds of the environments, one for each."""
+        """The seeds of the environments, one seed per environment."""
         return self.get_attr("np_random_seed")
 
     def call(

@@ -367,7 +367,7 @@ class ManagedVectorEnv(
 
         Call it after that many steps since `reset` or the last `rollout_view`. A reset with a
         `reset_mask` is not a step, and its observations replace those that ended the episodes. The
-        next step begins the next rollout: the last observation is copied and becomes its first one,
+        next step begins the next rollout: the last observation is copied as its first observation,
         and the arrays returned here are overwritten.
 
         Returns:

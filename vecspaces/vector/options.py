@@ -17,7 +17,7 @@ StartMethod: TypeAlias = Literal["fork", "spawn", "forkserver"]
 
 
 class RowOptions(TypedDict, total=False):
-    """The keyword arguments of `make_vec`: its own, then those of the vector envs."""
+    """The keyword arguments of `make_vec` alone, then those of the vector envs."""
 
     vector_kwargs: Mapping[str, Any] | None
     env_kwargs: Mapping[str, Any] | None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
-    """Steps environments in Ray actors, many in each, with the same results as `AsyncVectorEnv`.
+    """Steps environments in Ray actors, many per actor, with the results of `AsyncVectorEnv`.
 
     Needs the extra `ray`. A factory may return a vector env, each of whose environments is then one
     row: a node with many cores needs only one actor, whose factory makes an `AsyncVectorEnv`.

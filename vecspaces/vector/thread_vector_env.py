@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ThreadVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
-    """Steps environments in threads of the caller's process, one or more in each.
+    """Steps environments in threads of the caller's process, one or more per thread.
 
     For environments that wait (for a server, a robot or a language model), or whose native code
     releases Python's global interpreter lock. An environment is built, reset, stepped, called,

@@ -84,7 +84,7 @@ class VectorWrapper(
     VectorEnv[WrapperObsType, WrapperActType, ArrayType],
     Generic[WrapperObsType, WrapperActType, ObsType, ActType, ArrayType],
 ):
-    """A vector env that changes the actions or results of another one.
+    """A vector env that changes the actions or results of another vector env.
 
     All other calls and attributes are passed on. If a subclass overrides `step` alone, `step_wait`
     calls it with the actions of `step_async`. In the same way `reset_wait` calls `reset`, and
@@ -159,7 +159,7 @@ class VectorWrapper(
         return {name: getattr(self, name)[env_ids] for name in names}
 
     def _load_rows(self, saved: dict[str, Any], env_ids: npt.NDArray[np.int64]) -> None:
-        """Load what `_save_rows` returned, of as many environments or of one."""
+        """Load what `_save_rows` returned, of as many environments or of one environment."""
         for name, values in saved.items():
             getattr(self, name)[env_ids] = values
 

@@ -82,7 +82,7 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
         obs_rms: The statistics, a `RunningMeanStd`; save it with the policy, and assign it to the
             wrapper of an evaluation.
         update_running_mean: Whether observations update the statistics; False for an evaluation.
-        epsilon: As given.
+        epsilon: The argument.
 
     Raises:
         ValueError: `epsilon` is not positive, or observations are not arrays of one shape.
@@ -181,8 +181,8 @@ class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType
         return_rms: The statistics, a `RunningMeanStd`: save it with the policy, and assign it.
         accumulated_reward: The discounted sum of each environment, float32.
         update_running_mean: Whether rewards update the statistics; False for an evaluation.
-        gamma: As given.
-        epsilon: As given.
+        gamma: The argument.
+        epsilon: The argument.
 
     Raises:
         ValueError: `gamma` is not between 0 and 1, or `epsilon` is not positive.

@@ -18,7 +18,7 @@ def choose_spaces(
     batch: Space[Any] | None,
     single: Space[Any] | None,
 ) -> tuple[Space[Any], Space[Any]]:
-    """Return the spaces of a batch and of one row; the user may have passed each, or None."""
+    """Return the spaces of a batch and of one row, of which the user may have passed any."""
     row = getattr(env, f"single_{kind}_space") if single is None else native_space(single)
     if batch is not None:
         chosen = native_space(batch)

@@ -23,7 +23,7 @@ class CarriedSpace(Space[Any]):
         space: The space; it is not copied.
 
     Attributes:
-        space: As given.
+        space: The argument.
 
     Example:
         >>> import gymnasium

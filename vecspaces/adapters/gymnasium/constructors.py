@@ -14,7 +14,7 @@ from vecspaces.adapters.gymnasium.errors import call
 from vecspaces.adapters.gymnasium.vector_env import GymnasiumVectorEnv
 
 
-# skrl's `wrap_env` checks direct base classes only, so both classes have VectorEnv as one.
+# skrl's `wrap_env` checks direct base classes alone, so VectorEnv is a base of both classes.
 class SyncVectorEnv(GymnasiumVectorEnv, gymnasium.vector.SyncVectorEnv, VectorEnv[Any, Any, Any]):
     """`vecspaces.vector.SyncVectorEnv` as a `gymnasium.vector.SyncVectorEnv`.
 

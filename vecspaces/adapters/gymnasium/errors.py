@@ -35,7 +35,7 @@ class InvalidActionError(errors.InvalidActionError, gymnasium.error.InvalidActio
 
 
 class ResetNeededError(errors.ResetNeededError, gymnasium.error.ResetNeeded):
-    """A finished environment in DISABLED mode, or a broken one, was stepped before a reset."""
+    """A step before a reset: after an error, or in DISABLED mode after an episode."""
 
 
 class Error(errors.VecspacesError, gymnasium.error.Error):

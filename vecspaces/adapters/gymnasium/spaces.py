@@ -147,7 +147,7 @@ def _convert(space: Any, path: str, direction: _Direction, known: _Known) -> Any
 
 
 def _make(kind: str, space: Any, path: str, direction: _Direction, known: _Known) -> Any:
-    """Make a space of a kind, not seeded, from the arguments of another one."""
+    """Make a space of a kind, not seeded, from the arguments of another space."""
     arguments = KINDS[kind]._arguments_of(space)
     map_members(
         KINDS[kind],

@@ -38,7 +38,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         vector_env: The vector env, wrapped or not; it is stepped, not copied.
 
     Attributes:
-        vector_env: As given.
+        vector_env: The argument.
         info_space: The declared keys of infos, if there are any.
 
     Raises:

@@ -91,7 +91,7 @@ class Backend(Protocol):
         """
 
     def read(self, came: Any) -> Iterable[Reply]:
-        """Return the replies among what `wait` returned; there may be none, or part of one."""
+        """Return the complete replies in what `wait` returned; there may be none."""
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when there is something to read, or `ring` says so.
@@ -116,7 +116,7 @@ class Backend(Protocol):
         return self.buffers
 
     def running(self, worker: int) -> list[int]:
-        """Return the environment that a worker is busy with, if there is one."""
+        """Return the environment that a worker is busy with, or none."""
         row = int(self.written_by(worker).progress[worker])
         return [row] if row in self.slices[worker] else []
 

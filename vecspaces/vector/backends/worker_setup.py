@@ -106,7 +106,7 @@ class WorkerSetup:
         return range(self.first, self.first + self.count)
 
     def respawned(self) -> WorkerSetup:
-        """The setup of the worker that replaces this one, with other random generators."""
+        """The setup of the worker that replaces this worker, with other random generators."""
         return replace(self, entropy=(*self.entropy[:-1], self.entropy[-1] + 1))
 
     def build(self, note_building: Callable[..., None] | None = None) -> Group | Groups:
@@ -134,7 +134,7 @@ class WorkerSetup:
 
 
 def cut(total: int, parts: int) -> list[range]:
-    """Divide `total` items into contiguous parts whose sizes differ by at most one.
+    """Divide `total` items into contiguous parts whose sizes differ by at most 1.
 
     Example:
         >>> cut(7, 3)

@@ -28,8 +28,8 @@ from vecspaces.vector.exchange.messages import RowState
 class Settings(NamedTuple):
     """The arguments that every backend shares, checked, seconds as floats.
 
-    `AsyncVectorEnv` describes each. The `budget` states which workers are restarted, and how many;
-    None: no workers.
+    `AsyncVectorEnv` describes the arguments. The `budget` states which workers are restarted, and
+    how many; None: no workers.
     """
 
     observation_mode: ObservationMode
@@ -77,7 +77,7 @@ def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], An
     """Return the factories of environments, checked before any of them is called."""
     if not isinstance(env_fns, Iterable):
         raise TypeError(
-            "env_fns must be a list of functions that make environments, one for each, found "
+            "env_fns must be a list of functions, each of which makes an environment, found "
             f"{env_fns!r}: write [env_fn] * n"
         )
     factories = list(env_fns)

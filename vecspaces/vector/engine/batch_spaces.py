@@ -101,8 +101,8 @@ def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None
                 detail = f"the first difference: {difference(first, space)}"
             raise RuntimeError(
                 Message(
-                    "{:envs} has info_space {}, {:envs} has {}: the infos of a batch need one; {}; "
-                    "give all environments the same one, or the vector env the argument info_space",
+                    "{:envs} has info_space {}, {:envs} has {}: a batch needs one info_space; {}; "
+                    "give all environments the same, or the vector env the argument info_space",
                     [row],
                     space,
                     [0],

@@ -88,7 +88,7 @@ class Engine:
         self._clock = links.clock
         links.open_tickets = self.replies.tickets
         self._number = 0
-        # The number of rows of the last `recv`, which is probably that of the next one.
+        # The number of rows of the last `recv`, which is probably that of the next `recv`.
         self._wanted = 1
 
     # ------------------------------------------------------------------ what is legal
@@ -226,7 +226,7 @@ class Engine:
         """Send a reset, after replacing workers that are dead, or busy with a command that is late.
 
         A reset with a mask writes into the current slot: it is not a step, even if it chooses all
-        rows. Any other, and the first one, begins again with the first slot.
+        rows. Any other reset, and the first reset, begins again with the first slot.
         """
         table, replies, rows = self.rows, self.replies, plan.rows.tolist()
         goes_on = plan.is_masked and allows("masked reset", replies.pending, table)
@@ -255,8 +255,8 @@ class Engine:
 
         The step of a row in `starts` begins an episode, in an environment that is built again if it
         failed. Workers report their share of the `wanted` rows together; None: the number of the
-        last `recv`. If the caller has no core of its own, a worker loses nothing while it waits
-        for the caller, and all `wanted` rows of one worker take half of the messages of two.
+        last `recv`. If the caller shares its core with workers, a worker loses nothing while it
+        waits for the caller, and all `wanted` rows of one worker take half of the messages of two.
         """
         if not rows:
             return  # otherwise there would be nothing to receive
@@ -291,7 +291,7 @@ class Engine:
     def send_call(self, rows: Sequence[int], call: Call, name: str) -> None:
         """Send a call of some rows, whose results are received as those of steps are.
 
-        Each row gets a command of its own, so that an exception concerns this row alone.
+        Each row gets a separate command, so that an exception concerns this row alone.
         """
         self._start_dead(self.supervisor.of_rows(rows))
         for row in rows:

@@ -156,7 +156,7 @@ class Replies:
                 ticket.owing.discard(worker)
 
     def _answer_call(self, ticket: Ticket, worker: int, results: Mapping[int, Any]) -> None:
-        """Process the results of a call of some rows, or its failure for each."""
+        """Process the results of a call of some rows, or its failure for each row."""
         for row in ticket.awaited.intersection(results):
             self._rows.results[row] = results[row]
             self._rows.answer([row])
@@ -212,7 +212,7 @@ class Replies:
     # ------------------------------------------------------------------ losses
 
     def handle_losses(self) -> None:
-        """Restart the workers that died or are late, or note a failure for each."""
+        """Restart the workers that died or are late, or note their failures."""
         supervisor = self.supervisor
         while self.losses:
             worker = min(self.losses)

@@ -75,10 +75,10 @@ class RowTable:
         all_busy: The state during a step of all rows.
         memory: The same bytes; storing all of them takes half the time of `state`.
         flags: The same bytes as an array; shape `(num_envs,)`, dtype uint8.
-        ready: The rows that can be received, in the order in which they answered, and for each the
-            infos of all rows that answered with it.
-        results: The ready rows that were called, and the result of each, or its failure.
-        failures: The rows that are FAILED, and the failure of each.
+        ready: The rows that can be received, in the order in which they answered, with the infos
+            of all rows that answered together.
+        results: The result, or the failure, of each ready row that was called.
+        failures: The failure of each row that is FAILED.
         outdated: Rows whose environment the next reset builds again, in the caller's process.
         restarted: Rows whose episode was lost with their worker, until a step has reported it.
         lost_episodes: How many lost episodes of each row a step has reported.

@@ -53,7 +53,7 @@ class Supervisor:
         states: The state of each worker.
         of: The worker of each row.
         hung: The workers of rows that failed because they were late, and that have not answered.
-        build_by: The workers that are starting, and the time limit of each.
+        build_by: The time limit of each worker that is starting.
         restarts: How often each worker was restarted in the middle of a run.
     """
 

@@ -25,7 +25,7 @@ class Ticket(SimpleNamespace):
         rows: The rows that an interrupt loses; None: all.
         slot: The slot of the ring that it writes.
         steps: The number of steps of the rollout after it.
-        results: By worker, the payload of its reply, if it has one.
+        results: By worker, the payload of its reply, for replies with a payload.
         awaited: Its rows that have not answered; none if workers answer, not rows.
         renewed: The rows that were restarted after they had answered; they need a reset afterwards.
         until: When its rows are late, if rows have their own time limits.

@@ -193,7 +193,7 @@ class Waits:
         return bool(workers)
 
     def _fail_late(self, ticket: Ticket) -> None:
-        """Let the rows of a ticket that have not answered fail, with the stack of each."""
+        """Let the rows of a ticket that have not answered fail, with their stacks."""
         replies, table = self._replies, self._rows
         seconds = self._settings.step_timeout or self._settings.start_timeout
         building = self._supervisor.build_by

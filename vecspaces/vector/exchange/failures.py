@@ -43,7 +43,7 @@ _FIELD = re.compile(r"(?<!\{)\{(?::(\w+))?\}")
 
 
 class Message(str):
-    """A text that stores its numbers, so that an outer vector env can replace them by its own.
+    """A text that stores its numbers, so that an outer vector env can replace the numbers.
 
     The template is one of `str.format`: `{:envs}` takes a sequence of environments, `{:env_fn}` a
     factory, `{:worker}` a worker, and `{}` anything else, such as another message.
@@ -93,7 +93,7 @@ class Message(str):
         return Message, (self.template, *self.fields)
 
 
-#: Parts of messages of other libraries, and the advice for each.
+#: The advice for messages of other libraries, by a part of the message.
 _ADVICE = {
     "daemonic processes are not allowed to have children": (
         "workers are daemons: environments that start processes with multiprocessing need "
@@ -292,7 +292,7 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
         return failure
 
     def raise_interrupt(self) -> None:
-        """Raise the exception of a signal handler, if there is one."""
+        """Raise the exception of a signal handler, if a handler raised an exception."""
         if self.interrupt is not None:
             raise self.interrupt
 

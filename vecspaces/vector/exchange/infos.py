@@ -104,7 +104,7 @@ def gather(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
 def _by_key(
     rows: Sequence[int], dicts: Sequence[Mapping[str, Any]]
 ) -> dict[str, tuple[Sequence[int], list[Any]]]:
-    """Sort infos by key; return the rows that report each, and their values."""
+    """Sort infos by key; return the rows that report each key, and their values."""
     keys = dicts[0] if dicts else ()
     # The usual case: every info has the keys of the first, and no more.
     if sum(map(len, dicts)) == len(keys) * len(dicts):

@@ -13,7 +13,7 @@ _are_immutable = IMMUTABLE.issuperset
 
 
 def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
-    """Copy an info, or a value in one, with its containers and arrays.
+    """Copy an info, or a value in an info, with its containers and arrays.
 
     Environments reuse the objects that they return, but results of the caller must not change.
     Other objects are not copied, because they may be as large as a simulator.

@@ -178,7 +178,7 @@ def _check_attributes(env: Any, number: int, required: Sequence[str]) -> None:
 
 
 def _info_space_of(env: Any) -> InfoSpace:
-    """Return the info_space of an environment, which need not have one."""
+    """Return the info_space of an environment, or None."""
     try:
         space = get_attribute(env, "info_space")
     except AttributeError:
@@ -201,12 +201,12 @@ def holds_envs(env: Any) -> bool:
 
 
 def reaches_members(env: Any) -> bool:
-    """Whether the environments of a vector env can be reached one by one."""
+    """Whether each environment of a vector env can be reached separately."""
     return holds_envs(env) and not is_foreign_vector_env(env)
 
 
 def mode_of(env: Any) -> AutoresetMode:
-    """Return the autoreset mode of a vector env; without one, it is NEXT_STEP."""
+    """Return the autoreset mode of a vector env; if it names none, NEXT_STEP."""
     # Some libraries write the mode of one vector env into the metadata of its whole class.
     mode = getattr(env, "autoreset_mode", None)
     if mode is None:
@@ -232,7 +232,7 @@ class GroupDescription:
 
     @classmethod
     def of(cls, built: Sequence[Built]) -> GroupDescription:
-        """Describe environments, at least one."""
+        """Describe one or more environments."""
         first = built[0].env
         return cls(
             tuple(result.count for result in built),
@@ -302,8 +302,8 @@ def check_distinct(env: Any, number: int, numbers: dict[int, int]) -> None:
         raise ValueError(
             Message(
                 "{:env_fn} and {:env_fn} returned one and the same environment, which cannot be in "
-                "two places: let each make an environment of its own, or use "
-                f"{WORKER_PER_ENV}, which gives each a copy in a process of its own",
+                "two places: let each make a new environment, or use "
+                f"{WORKER_PER_ENV}, which copies it into each worker",
                 other,
                 number,
             )

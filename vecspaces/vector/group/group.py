@@ -2,7 +2,7 @@
 
 A group is a run of single environments (`single_envs.py`, where autoresets happen) or one vector
 env (`vector_member.py`). It runs in the caller's process (Sync), in a thread, in a worker process
-(Async) or in an actor (Ray), and is the same object in each.
+(Async) or in an actor (Ray), and is always the same object.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Group(ABC):
         self._builder, self._env_fns, self.first = builder, env_fns, first
         self._mode = builder.mode
         self.built = list(built)
-        #: All groups of the process, and whether it is the first one.
+        #: All groups of the process, and whether this group is the first.
         self.peers: Sequence[Group] = [self]
         self.is_first = True
         self.rows = range(sum(result.count for result in built))
@@ -269,7 +269,7 @@ class Group(ABC):
 
     @abstractmethod
     def begin_anew(self, starts: Starts) -> None:
-        """Drop the state of all episodes; the next step of `starts` reports a lost one."""
+        """Drop the state of all episodes; the next step of `starts` reports lost episodes."""
 
     @abstractmethod
     def replace(self, place: int, built: Built) -> None:
@@ -312,7 +312,7 @@ class Group(ABC):
 
     @abstractmethod
     def call_rows(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
-        """Call a method of the environments of some rows, and return the result of each."""
+        """Call a method of the environments of some rows, and return the result of each row."""
 
     @abstractmethod
     def set_rows(self, name: str, values: Mapping[int, Any]) -> None:

@@ -63,7 +63,7 @@ def build_group(
     if note_building is not None:
         note_building(-1)
     groups: list[Group] = []
-    # A vector env is a run of its own.
+    # A vector env is a separate run.
     for key, run in itertools.groupby(enumerate(built), _key):
         places = [place for place, _ in run]
         kind = SingleEnvs if key is None else VectorMember

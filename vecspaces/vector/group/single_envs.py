@@ -61,12 +61,12 @@ class SingleEnvs(Group):
         self._begin_position = partial(buffers.positions.begin, self._worker)
 
     def begin_anew(self, starts: Starts) -> None:
-        """Drop the state of all episodes; the next step of `starts` reports a lost one."""
+        """Drop the state of all episodes; the next step of `starts` reports lost episodes."""
         # The objects that reset and step each environment in an episode, and the objects that take
         # the next step.
         self._envs: list[Any] = [self._stepper_of(place) for place in range(len(self.built))]
         self._steppers: list[Any] = list(self._envs)
-        # Begin episodes without arguments; made once, because an end then stores one.
+        # Begin episodes without arguments; made once, because an end stores such an object.
         self._starts = [_Start(self, row) for row in self.rows]
         # The seeds of rows whose worker was replaced, until an episode begins.
         self._seeds = {row: seed for row, (seed, _) in starts.items()}
@@ -350,7 +350,7 @@ class SingleEnvs(Group):
 
 
 def _noting(items: Iterable[Any], note: Note) -> Iterator[Any]:
-    """Pass items on, and note the clock after each."""
+    """Pass items on, and note the clock after each item."""
     for item in items:
         yield item
         note(perf_counter_ns())

@@ -2,7 +2,7 @@
 
 The objects themselves stay, since groups, wrappers and simulators refer to them: their attributes
 are pickled, and set. What belongs to a process, such as a window, is not part of a state: the
-environment into which it is loaded keeps its own.
+environment into which a state is loaded keeps its window.
 """
 
 from __future__ import annotations

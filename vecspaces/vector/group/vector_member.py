@@ -48,7 +48,7 @@ class VectorMember(Group):
         return slice(self.rows.start, self.rows.stop)
 
     def begin_anew(self, starts: Starts) -> None:
-        """Drop the state of all episodes; the next step of `starts` reports a lost one."""
+        """Drop the state of all episodes; the next step of `starts` reports lost episodes."""
         self._slot = 0  # with its last observations
         # Rows whose worker was replaced, until they begin an episode, or until a step has reported
         # their loss. `_first` is the result of the reset after it, until a step has returned it.
@@ -58,7 +58,7 @@ class VectorMember(Group):
         self._starts: Starts = {}
 
     def replace(self, place: int, built: Built) -> None:
-        """Use another vector env instead of this one."""
+        """Replace the vector env."""
         self.built[place] = built
 
     # ------------------------------------------------------------------ episodes

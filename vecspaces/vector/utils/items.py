@@ -51,7 +51,7 @@ def concatenate(space: Space[Any], items: Iterable[Any], out: Any) -> Any:
     Args:
         space: The space of one value.
         items: The values.
-        out: The batch to write into, as `create_empty_array` makes it; None: a new one.
+        out: The batch to write into, as `create_empty_array` makes it; None: a new batch.
 
     Returns:
         `out`; tuples, which cannot be written to, are replaced by new ones.

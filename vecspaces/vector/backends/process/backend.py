@@ -74,7 +74,7 @@ _UNGUARDED = (
 )
 _NOT_STARTED = (
     "it could not start, for the reason printed above. A new process imports the main module and "
-    "the modules of what it is given: put what a script runs below "
+    "the modules of what it receives: put what a script runs below "
     '`if __name__ == "__main__":`, or use context="fork", which imports nothing'
 )
 _DAEMON = (
@@ -173,7 +173,7 @@ class ProcessBackend(RemoteBackend):
         )
         super().__init__(setups, slow_warning)
         self._handles: list[Handle] = []
-        # The descriptor that all workers get, of the arena's file, if it has one.
+        # The descriptor of the arena's file, which all workers get; empty without a file.
         self._shared: tuple[int, ...] = ()
         self._poller = Poller(epoll=False)
         # Whether every action fits into shared memory, so that a step is a bare header, and the

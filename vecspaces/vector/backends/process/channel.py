@@ -1,8 +1,8 @@
 """Messages over two pipes: the caller's end never blocks, the worker's end may.
 
-A step's command and its reply are one header of 24 bytes each, and so one system call each. A
-payload follows only if there is one. The caller reads while it sends, so that sending large actions
-and receiving large infos never wait for each other.
+A step's command is one header of 24 bytes, and so one system call; its reply likewise. A payload
+follows only if it is not empty. The caller reads while it sends, so that sending large actions and
+receiving large infos never wait for each other.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ class WorkerEnd:
 class Poller:
     """Waits for several channels and processes at once, registered once.
 
-    By one epoll descriptor where there is one, because `poll` checks each descriptor twice per
-    wait. Forked processes inherit it, which keeps no descriptor open. Unlike `poll`, it may be used
+    By epoll where the system has it, because `poll` checks each descriptor twice per wait. Forked
+    processes inherit its descriptor, which keeps no other open. Unlike `poll`, it may be used
     by several threads at once, and again in a signal handler.
     """
 

@@ -24,7 +24,7 @@ class Line:
     and `select` accepts them.
 
     Attributes:
-        shared: The descriptor that all workers get, of the arena's file, if it has one.
+        shared: The descriptor of the arena's file, which all workers get; empty without a file.
     """
 
     def __init__(

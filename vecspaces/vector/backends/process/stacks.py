@@ -62,7 +62,7 @@ _OUTERMOST = f"{_PACKAGE}vector{os.sep}backends{os.sep}process{os.sep}worker.py"
 class StackFile:
     """An anonymous file into which a worker writes its stacks, and a pipe for requests.
 
-    Both processes have one, with the same file. Without a file (-1) there are no stacks.
+    Both processes have a StackFile, with the same file. Without a file (-1) there are no stacks.
 
     Attributes:
         bell: The worker's end of the pipe, which is readable when `answer` must be called.

@@ -1,6 +1,6 @@
-"""Processes that a worker starts, such as a simulator: they are found, and ended, after the worker.
+"""Processes that a worker starts, such as a simulator: how they are ended after the worker.
 
-A worker leads a process group of its own. This is no session, so it keeps its terminal, but Ctrl-C
+Each worker leads a process group. This is no session, so it keeps its terminal, but Ctrl-C
 reaches the caller alone. A program that starts a session leaves the group; like every program, it
 inherits the environment variable `MARK`, which Linux shows in /proc.
 """
@@ -71,7 +71,7 @@ class Tree(NamedTuple):
 
 
 def fell(trees: Collection[Tree]) -> None:
-    """End the processes of some trees, other than this one: by SIGTERM, then by SIGKILL."""
+    """End the processes of some trees, other than this process: by SIGTERM, then by SIGKILL."""
     grace, told = Deadline(_GRACE_SECONDS), set[int]()
     while (running := _find(trees)) and not grace.passed:
         _send(running - told, signal.SIGTERM)

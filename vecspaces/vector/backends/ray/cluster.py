@@ -16,9 +16,8 @@ _NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 class Connection:
     """The connection to a cluster; a Ray instance that was started here ends with its last user.
 
-    Without an `address`, the cluster is the one that this process is connected to, else the one
-    that the environment variable RAY_ADDRESS names, else one that runs on this machine, else a
-    local one, started here.
+    Without an `address`, this process's cluster is used, else that of the environment variable
+    RAY_ADDRESS, else a cluster that runs on this machine, else a local cluster is started.
     """
 
     _users = 0
@@ -37,7 +36,7 @@ class Connection:
         Connection._users += self._ours
 
     def _check_same(self, address: str | None) -> None:
-        """Refuse a second cluster: a process is connected to one."""
+        """Refuse a second cluster: a process is connected to one cluster."""
         connected = self.ray.get_runtime_context().gcs_address
         if address not in (None, "auto", connected):
             raise ValueError(
@@ -105,7 +104,7 @@ class Reservation:
         options["resources"] = {
             name: amount for name, amount in resources.items() if name not in _NAMES
         }
-        # Without a number of CPUs, Ray reserves one.
+        # Without a number of CPUs, Ray reserves one CPU.
         self._options = {"num_cpus": 0, **options}
         self._group = self._ray.util.placement_group([self._amounts] * count, strategy="SPREAD")
 
