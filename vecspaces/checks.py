@@ -47,16 +47,16 @@ def check_seconds(name: str, value: Any, *, zero: bool = False) -> float:
 
 
 def show_value(value: Any) -> str:
-    """Describe any object briefly, such as `'abc' of type str`; never raises."""
+    """Describe any object briefly, such as `'abc' of type str`, also if its methods raise."""
     if value is None:
         return "None"
-    if isinstance(value, np.ndarray):
-        return show_type(value.dtype, value.shape)
     kind = type(value).__name__
     try:
+        if isinstance(value, np.ndarray):
+            return show_type(value.dtype, value.shape)
         length = f" and length {len(value)}" if isinstance(value, (tuple, list)) else ""
         return f"{reprlib.repr(value)} of type {kind}{length}"
-    except Exception:  # a __repr__ may raise anything, and this is a message
+    except Exception:  # methods of a value may raise anything, and this is a message
         return f"an object of type {kind}"
 
 

@@ -1,4 +1,4 @@
-"""The errors that vecspaces raises on purpose, as a tree.
+"""The errors of vecspaces, as a tree; wrong arguments raise ValueError and TypeError too.
 
 ::
 
@@ -55,7 +55,7 @@ def __dir__() -> list[str]:
 
 
 class VecspacesError(Exception):
-    """Base of every error that vecspaces raises on purpose."""
+    """Base of the errors in this module."""
 
 
 class CustomSpaceError(VecspacesError, TypeError):

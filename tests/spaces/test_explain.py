@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from vecspaces.spaces import (
+    Box,
     Dict,
     Discrete,
     Graph,
     GraphInstance,
+    MultiBinary,
+    MultiDiscrete,
     OneOf,
     Sequence,
     Space,
@@ -55,6 +58,12 @@ class TrapTuple(tuple):  # type: ignore[type-arg]
 
     __slots__ = ()
     __getitem__ = __iter__ = __len__ = Trap.__iter__  # type: ignore[assignment]
+
+
+class TrapArray(np.ndarray[Any, Any]):
+    """An array whose operators raise, as those of quantities with units do."""
+
+    __array_ufunc__ = __ge__ = __int__ = Trap.__iter__  # type: ignore[assignment]
 
 
 def trapped_array() -> Any:
@@ -108,3 +117,15 @@ def test_explain_and_contains_of_traps_raise_nothing(space: Any) -> None:
     for number, make in enumerate(TRAPS):
         assert space.contains(make()) is False, number
         assert isinstance(space.explain(make(), "x"), str), number
+
+
+ARRAYS = [Box(0, 1, (2,)), Box(0, 1, (2000,)), MultiBinary(2), MultiDiscrete([3, 3]), Discrete(3)]
+
+
+@pytest.mark.parametrize("space", ARRAYS, ids=repr)
+def test_contains_takes_arrays_whose_operators_raise(space: Any) -> None:
+    inside = np.asarray(space.sample())
+    assert space.contains(inside.view(TrapArray)) is True
+    outside = (inside + 9).view(TrapArray)
+    assert space.contains(outside) is False
+    assert "expected" in space.explain(outside)

@@ -93,7 +93,7 @@ class Pool:
     awaits its environment, the others continue, and an exception of an environment is raised only
     in its own conversation. An environment that raised an exception is built again. A worker that
     died, or whose environment exceeded `step_timeout`, is restarted, and the conversations that
-    hold its other environments get a `WorkerDiedError`. No task and no thread is started.
+    hold its other environments get a `WorkerDiedError`. An `await` starts no task and no thread.
 
     The constructor blocks until all environments are built. `async with` attaches the pool to the
     running event loop, the only one in which it can be used, and closes it at the end.

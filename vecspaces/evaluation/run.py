@@ -80,7 +80,7 @@ def evaluate(
         batch_size: The number of rows in each call of the policy; a batch is filled with copies of
             its last row. The last bits of a neural network's results depend on the batch size; with
             a fixed size, actions depend on neither `num_envs` nor timing. None: as many rows as are
-            ready. A policy with a state is always called with `num_envs` rows.
+            ready. A policy with a state is called with one row per environment.
         journal: A file. Each finished episode is written to it as a line, and a later call with
             equal arguments continues from it. Functions are compared by name only; `options` must
             consist of numbers, strings, arrays, lists and dicts.

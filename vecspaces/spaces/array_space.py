@@ -34,19 +34,19 @@ class ArraySpace(StandardSpace[npt.NDArray[ScalarT_cov]], Generic[ScalarT_cov]):
         raise NotImplementedError
 
     def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
-        """Return a value that is not an array as one; None if this is not possible."""
-        if isinstance(x, (Sequence, np.generic)):
-            try:
-                return np.array(x)
-            except Exception:  # ragged, or objects whose methods raise anything
-                return None
-        return None
+        """Return a value as a plain array, whose operators do not raise; None if not possible."""
+        try:
+            if isinstance(x, np.ndarray):  # of a subclass, such as one of quantities with units
+                return np.asarray(x)
+            return np.array(x) if isinstance(x, (Sequence, np.generic)) else None
+        except Exception:  # ragged, or objects whose methods raise anything
+            return None
 
     def _holds(self, dtype: np.dtype[Any]) -> bool:
         return dtype == self.dtype or (dtype.kind in self._kinds and np.can_cast(dtype, self.dtype))
 
     def _explain(self, x: Any, name: str) -> str:
-        array = x if isinstance(x, np.ndarray) else self._to_array(x)
+        array = self._to_array(x)
         if array is None:
             return mismatch(name, f"an array of dtype {self.dtype}", show_value(x))
         if array.shape != self._shape:

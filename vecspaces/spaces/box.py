@@ -36,7 +36,8 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         seed: A seed, or a generator to draw from.
 
     Attributes:
-        low: The lower bounds, of the space's shape and dtype; read-only, assign to change them.
+        low: The lower bounds, of the space's shape and dtype; read-only, assign an array to change
+            them.
         high: The upper bounds, in the same form.
         bounded_below: Whether each entry has a lower bound; bool, of the space's shape.
         bounded_above: Whether each entry has an upper bound.
@@ -46,7 +47,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
     Raises:
         TypeError: `shape` is not an iterable of integers.
         ValueError: A bound is nan, of the wrong type or shape, beyond the dtype, or low > high.
-        OverflowError: `low` is above, or `high` below, every value of the dtype.
+        OverflowError: `low` is above, or `high` below, the values of an integer dtype.
 
     Example:
         >>> Box(low=-1.0, high=2.0, shape=(3, 4), dtype=np.float32)
@@ -169,7 +170,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` converts to an array of this shape and dtype, within the bounds."""
-        if not isinstance(x, np.ndarray):
+        if type(x) is not np.ndarray:
             x = self._to_array(x)
         if x is None or x.shape != self._shape or not self._holds(x.dtype):
             return False
@@ -182,8 +183,10 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         )
 
     def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
-        """Return a value that is no array as one of this dtype; None if this is not possible."""
+        """Return a value as a plain array, of this dtype if it is none; None if not possible."""
         try:
+            if isinstance(x, np.ndarray):
+                return np.asarray(x)
             if isinstance(x, np.generic) and x.dtype == self.dtype:
                 return np.asarray(x)
             with np.errstate(all="ignore"):

@@ -121,6 +121,8 @@ class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):
     def contains(self, x: Any) -> bool:
         """Return whether `x` is one of the integers, as an int, a NumPy scalar or a 0-d array."""
         if isinstance(x, (np.generic, np.ndarray)):
+            if not isinstance(x, np.generic):
+                x = np.asarray(x)  # the methods of a subclass may raise anything
             dtype = x.dtype
             if x.shape != () or not (
                 dtype == self.dtype or (dtype.kind in "iu" and np.can_cast(dtype, self.dtype))

@@ -91,7 +91,7 @@ class MultiBinary(ArraySpace[np.int8]):
 
         As in Gymnasium, the dtype is not checked: 1.0 and True are ones.
         """
-        array = x if isinstance(x, np.ndarray) else self._to_array(x)
+        array = x if type(x) is np.ndarray else self._to_array(x)
         if array is None or array.shape != self._shape:
             return False
         if array.dtype.kind in "iu":  # only 0 and 1, shifted by one bit, are 0

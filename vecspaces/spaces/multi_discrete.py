@@ -114,7 +114,7 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is an array within the ranges, or a sequence that converts to it."""
-        array = x if isinstance(x, np.ndarray) else self._to_array(x)
+        array = x if type(x) is np.ndarray else self._to_array(x)
         if array is None or array.shape != self._shape or not self._holds(array.dtype):
             return False
         low, high = self._bounds()

@@ -113,7 +113,7 @@ class Space(Generic[T_cov]):
         raise NotImplementedError(f"{type(self).__name__} does not define sample")
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is a value of this space; never raises."""
+        """Return whether `x` is a value of this space; no, if its methods raise an `Exception`."""
         raise NotImplementedError(f"{type(self).__name__} does not define contains")
 
     def __contains__(self, x: Any) -> bool:

@@ -112,8 +112,8 @@ def check_env(
     crash, output and changed globals are reported and have no other effect.
 
     Args:
-        make_env: A factory of environments. If it has a parameter `render_mode`, all modes are
-            rendered.
+        make_env: A factory of environments. If it has a parameter `render_mode`, the modes in
+            `metadata["render_modes"]` are rendered, except `"human"`.
         num_steps: The number of steps of the longest runs; slow environments make fewer.
         seed: The seed of episodes and actions.
         timeout: The time in seconds after which a construction, reset or step is reported as

@@ -175,7 +175,8 @@ class SendRecv:
     ) -> Transition:
         """Wait until environments are ready, and receive those that were ready first.
 
-        After `reset`, every environment is ready with its first observation, reward 0 and no flags.
+        After `reset`, the environments that it reset are ready with their first observation, reward
+        0 and no flags.
         An environment that shares a worker with a slow one waits for it, unless each has its own
         process (`num_workers=num_envs`).
 
@@ -193,7 +194,8 @@ class SendRecv:
                 hangs.
 
         Returns:
-            `count` rows, or with `at_least` fewer; all arrays are copies.
+            The results of `count` environments, or with `at_least` of fewer; arrays are copies.
+            Those in `errors` and `results` have no rows.
 
         Raises:
             Exception: The exception of one of these environments, once. The next `recv` returns the

@@ -450,9 +450,10 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
     def observations(self, observations: ObsType) -> WrapperObsType:
         """Change a batch of observations.
 
-        Change every row independently of the others: `step` and `reset` pass the rows of all
-        environments (also those that a mask did not reset), `recv` passes some rows in any order,
-        and the last observations of episodes are passed as a separate batch.
+        Change every row independently of the others: `step(actions)` and `reset` pass the rows of
+        all environments (also those that a mask did not reset), `step` with `env_ids`, `recv` and
+        `load_state` pass some rows in any order, and the last observations of episodes are passed
+        as a separate batch.
 
         Args:
             observations: Any number of rows. With `copy=False` they are views; do not write to
@@ -474,7 +475,7 @@ class VectorActionWrapper(VectorWrapper[ObsType, WrapperActType, ObsType, ActTyp
         """Change a batch of actions.
 
         Args:
-            actions: One row per environment, or for `send` one per entry of `env_ids`.
+            actions: One row per environment, or per entry of `env_ids`.
 
         Returns:
             The same number of rows, for the wrapped vector env.
@@ -495,8 +496,8 @@ class VectorRewardWrapper(VectorWrapper[ObsType, ActType, ObsType, ActType, Arra
         """Change a batch of rewards.
 
         Args:
-            rewards: The rewards of all environments, or of those that `recv` returns; shape
-                `(rows,)`.
+            rewards: The rewards of all environments, or of those that `recv` or `step` with
+                `env_ids` returns; shape `(rows,)`.
 
         Returns:
             The changed rewards, of the same shape.
