@@ -1,4 +1,4 @@
-"""Files that are replaced only when complete: after an error or on a full disk, the old stays."""
+"""Files that are replaced when complete: after an error or on a full disk, the old file stays."""
 
 from __future__ import annotations
 

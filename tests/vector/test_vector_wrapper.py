@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.envs import failing, ledgers
+from tests.envs import Ledger, failing, ledgers
 from tests.vector.wrapped import Halved, Halves, Shifted, Whole
 from vecspaces import spaces
 from vecspaces.errors import StepTimeoutError
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
+from vecspaces.vector import (
+    AsyncVectorEnv,
+    SyncVectorEnv,
+    VectorObservationWrapper,
+    VectorWrapper,
+)
 from vecspaces.wrappers import RecordEpisodeStatistics
 
 COUNT = 4
@@ -84,6 +89,35 @@ def test_vector_wrapper_may_set_spaces_and_metadata() -> None:
             assert getattr(envs.env, name) is not box
         envs.metadata = {"fps": 1}
         assert envs.metadata == {"fps": 1} != envs.env.metadata
+
+
+class Sized(VectorObservationWrapper[Any, Any, Any, Any]):
+    """Notes how many rows each batch of observations has."""
+
+    saved_state = ((), ())
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.sizes: list[int] = []
+
+    def observations(self, observations: Any) -> Any:
+        self.sizes.append(len(observations))
+        return observations
+
+
+def test_observations_gets_all_rows_or_those_that_a_call_returns() -> None:
+    inner = SyncVectorEnv(
+        [partial(Ledger, length=2 + i) for i in range(4)], autoreset_mode="SameStep"
+    )
+    with Sized(inner) as envs:
+        envs.reset(seed=0)
+        envs.step(np.zeros(4, np.int64))
+        envs.step([0, 0], env_ids=[2, 0])  # the second one ends its episode
+        envs.send([0], [3])
+        envs.recv(1)
+        envs.reset(options={"reset_mask": np.array([True, False, True, False])})
+        envs.load_state(envs.save_state([1]), [3, 0, 1])
+        assert envs.sizes == [4, 4, 1, 2, 1, 4, 3]
 
 
 # ---------------------------------------------------------------------- what is refused

@@ -1,8 +1,8 @@
 """VectorEnv: a vector env of vecspaces as a `tianshou.env.BaseVectorEnv`.
 
 Tianshou's collectors step and reset some environments at a time, reset finished environments
-themselves, and expect one info per environment. With `wait_num` or `timeout`, all is `send_reset`,
-`send` and `recv`.
+themselves, and expect one info per environment. With `wait_num` or `timeout`, resets and steps are
+`send_reset`, `send` and `recv`.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class PoolEnv:
         self.answer(None, error)
 
     def fail(self, error: Exception) -> None:
-        """Let the pending and all later commands raise an error, always the first error."""
+        """Let the pending and later commands raise an error; of several errors, the first."""
         self._fault = self._fault or error
         self.answer(None, copied(self._fault))
 

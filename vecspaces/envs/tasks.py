@@ -19,7 +19,7 @@ class Tasks(EnvWrapper):
     """One of several environments with equal spaces; `reset(options={"task": name})` chooses it.
 
     A reset that names another task closes and collects the former environment before it builds the
-    new environment, so memory is never needed for both. Without a seed, the new environment gets a
+    new environment, so memory is needed for one of them. Without a seed, the new environment gets a
     seed derived from the last. Other resets keep the environment. After an exception of a factory
     there is no environment, and the next reset calls the factory again.
 

@@ -81,7 +81,7 @@ class VectorState:
         return f"VectorState(num_envs={len(self)}, autoreset_mode={self.autoreset_mode.value!r})"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file, which is replaced only when the new one is complete.
+        """Write the state to a file; one that exists is replaced when the new one is complete.
 
         Args:
             path: The file.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CarriedSpace(Space[Any]):
-    """A Gymnasium space of a kind that vecspaces does not have; every method calls that space.
+    """A Gymnasium space of a kind that vecspaces does not have; its methods call that space.
 
     Its values are pickled, and a batch is a tuple of them, as for any space of another library.
 
@@ -62,7 +62,7 @@ class CarriedSpace(Space[Any]):
         return self.space.sample(**{key: x for key, x in limits.items() if x is not None})
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a value of the carried space; never raises."""
+        """Whether `x` is a value of the carried space; no, if that raises an `Exception`."""
         try:
             return bool(self.space.contains(x))
         except Exception:  # a third party's test may raise anything

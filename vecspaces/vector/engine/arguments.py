@@ -26,7 +26,7 @@ from vecspaces.vector.exchange.messages import RowState
 
 
 class Settings(NamedTuple):
-    """The arguments that every backend shares, checked, seconds as floats.
+    """The arguments that backends share, checked, seconds as floats.
 
     `AsyncVectorEnv` describes the arguments. The `budget` states which workers are restarted, and
     how many; None: no workers.
@@ -51,7 +51,7 @@ class Settings(NamedTuple):
 
     @classmethod
     def of(cls, num_factories: int, arguments: Mapping[str, Any]) -> Settings:
-        """Check a constructor's arguments, and return those that every backend shares."""
+        """Check a constructor's arguments, and return those that backends share."""
         options = dict(arguments)
         options["autoreset_mode"] = AutoresetMode.of(options["autoreset_mode"])
         if "on_worker_death" in options:

@@ -1,7 +1,8 @@
 """Row table: the state of every row; `legality.py` says which calls a state allows.
 
-Everything that the caller knows about rows is here, and only the engine changes it. The state of a
-row is a byte of flags, so that a bulk step is one comparison and one assignment over all rows.
+Everything that the caller knows about rows is here; the engine changes it, and vector envs note the
+ends of episodes. The state of a row is a byte of flags, so that a bulk step is one comparison and
+one assignment over all rows.
 """
 
 from __future__ import annotations
