@@ -29,15 +29,15 @@ def stepper(envs: Any) -> Call:
     return lambda: envs.step(actions)
 
 
-def time_in_turns_by_call(one: Call, other: Call, calls: int) -> tuple[float, float]:
+def time_in_turns_by_call(first: Call, second: Call, calls: int) -> tuple[float, float]:
     """Return the medians of two calls that take turns, in microseconds."""
     times: tuple[list[float], list[float]] = ([], [])
     for number in range(calls):
-        pair = ((one, times[0]), (other, times[1]))
-        for call, found in pair if number % 2 else reversed(pair):
+        pair = ((first, times[0]), (second, times[1]))
+        for call, durations in pair if number % 2 else reversed(pair):
             began = time.perf_counter()
             call()
-            found.append((time.perf_counter() - began) * 1e6)
+            durations.append((time.perf_counter() - began) * 1e6)
     return statistics.median(times[0]), statistics.median(times[1])
 
 
@@ -48,9 +48,9 @@ def compare_gymnasium(calls: int) -> None:
             with make([cart_pole] * num_envs) as envs:
                 adapter = as_gymnasium(envs)
                 adapter.reset(seed=0)
-                found, own = time_in_turns_by_call(stepper(adapter), stepper(envs), calls)
+                adapted, native = time_in_turns_by_call(stepper(adapter), stepper(envs), calls)
             name = f"{num_envs:3} × {make.__name__}"
-            table.add_row(name, f"{found:.1f}", f"{own:.1f}", f"{own / found:.1%}")
+            table.add_row(name, f"{adapted:.1f}", f"{native:.1f}", f"{native / adapted:.1%}")
     show(table)
 
 
@@ -67,9 +67,9 @@ def compare_stable_baselines3(calls: int) -> None:
             theirs = peer([cart_pole] * num_envs)
             for envs in (ours, theirs):
                 envs.reset()
-            found, other = time_in_turns_by_call(stepper(ours), stepper(theirs), calls)
+            ours_us, theirs_us = time_in_turns_by_call(stepper(ours), stepper(theirs), calls)
             name = f"{num_envs:3} × {peer.__name__}"
-            table.add_row(name, f"{found:.1f}", f"{other:.1f}", f"{other / found:.2f}")
+            table.add_row(name, f"{ours_us:.1f}", f"{theirs_us:.1f}", f"{theirs_us / ours_us:.2f}")
             ours.close()
             theirs.close()
     show(table)

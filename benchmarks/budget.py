@@ -135,9 +135,9 @@ def budget(name: str, num_envs: int, steps: int) -> list[Line]:
         groups = last(spans, Group, "step", steps)
         writes = last(spans, SlotWriter, "write", steps)
         sends = last(spans, WorkerEnd, "send", steps)
-        received_at = [span.ended for span in spans if span.name == "WorkerEnd.receive"]
+        receive_times = [span.ended for span in spans if span.name == "WorkerEnd.receive"]
         for turn in range(steps):
-            received = received_at[bisect_right(received_at, groups[turn].began) - 1]
+            received = receive_times[bisect_right(receive_times, groups[turn].began) - 1]
             wake.append(received - submits[turn].ended)
             write.append(writes[turn].ended - writes[turn].began)
             loop.append(groups[turn].ended - groups[turn].began - write[-1])
@@ -160,7 +160,7 @@ def budget(name: str, num_envs: int, steps: int) -> list[Line]:
         Line("worker: read the command, pack the reply", median_us(reply), None),
         Line(
             "wake-up of the caller, take in the replies",
-            median_us([wait.ended - at for _, wait, _, at in steps_of]),
+            median_us([wait.ended - reply_time for _, wait, _, reply_time in steps_of]),
             round_trip - sending,
         ),
         Line(

@@ -32,7 +32,7 @@ def ratio(first: list[Measurement], second: list[Measurement]) -> tuple[float, s
     ours = max(first, key=lambda entry: entry.steps_per_second or 0.0)
     theirs = max(second, key=lambda entry: entry.steps_per_second or 0.0)
     pairs = zip(ours.runs, theirs.runs, strict=True)
-    return median(one / other for one, other in pairs), ours.backend
+    return median(our_run / their_run for our_run, their_run in pairs), ours.backend
 
 
 def main(
@@ -55,9 +55,9 @@ def main(
         cells = []
         for number in numbers:
             plan = Plan({name: make}, [number], [*OURS, *GYMNASIUM], workers, rounds, seconds)
-            found: list[Measurement] = []
-            measure_plan(plan, found)
-            timed = [entry for entry in found if entry.runs]
+            measurements: list[Measurement] = []
+            measure_plan(plan, measurements)
+            timed = [entry for entry in measurements if entry.runs]
             ours = [entry for entry in timed if entry.backend.startswith("vecspaces")]
             theirs = [entry for entry in timed if entry not in ours]
             value, best = ratio(ours, theirs)

@@ -50,7 +50,7 @@ def time_in_turns(calls: Sequence[Call], rounds: int) -> list[float]:
     for _ in range(rounds):
         for i, call in enumerate(calls):
             times[i].append(_seconds(call, loops[i]) / loops[i] * 1e6)
-    return [statistics.median(own) for own in times]
+    return [statistics.median(durations) for durations in times]
 
 
 def _seconds(call: Call, loops: int) -> float:
@@ -80,10 +80,12 @@ def race(ways: Mapping[str, Callable[[float], float]], rounds: int, seconds: flo
     Returns:
         Medians of the rounds, and medians of the rounds' ratios to the first way.
     """
-    found = [[way(seconds) for way in ways.values()] for _ in range(rounds)]
+    samples = [[way(seconds) for way in ways.values()] for _ in range(rounds)]
     table = make_table(f"{rounds} rounds", "", "steps/s", "ratio")
-    for name, speeds in zip(ways, zip(*found, strict=True), strict=True):
-        ratio = statistics.median(own / row[0] for own, row in zip(speeds, found, strict=True))
+    for name, speeds in zip(ways, zip(*samples, strict=True), strict=True):
+        ratio = statistics.median(
+            speed / row[0] for speed, row in zip(speeds, samples, strict=True)
+        )
         table.add_row(name, f"{statistics.median(speeds):,.0f}", f"{ratio:.2f}")
     return table
 

@@ -15,7 +15,7 @@ from vecspaces.cli.console import make_table
 from vecspaces.interop import require_extra
 
 #: `times_gymnasium` compares with the faster one of these.
-GYMNASIUM_NAMES = tuple(one.name for one in contenders.GYMNASIUM)
+GYMNASIUM_NAMES = tuple(contender.name for contender in contenders.GYMNASIUM)
 # The width in a terminal of the name of a backend, and of a cell such as `1.23M 12.3x 45%`.
 _NAME_WIDTH, _CELL_WIDTH = 32, 19
 
@@ -27,7 +27,7 @@ def scale(number: float, *units: tuple[float, str]) -> str:
         >>> [scale(number, (1e6, "M"), (1e3, "k"), (1, "")) for number in (1234567, 45600, 7)]
         ['1.23M', '45.6k', '7']
     """
-    size, unit = next((one for one in units if number >= one[0]), units[-1])
+    size, unit = next((pair for pair in units if number >= pair[0]), units[-1])
     value = number / size
     return f"{value:.3g}{unit}" if value < 999.5 else f"{value:.0f}{unit}"
 
@@ -87,8 +87,8 @@ class Comparison:
     def find(self, workload: str, num_envs: int, backend: str) -> Measurement | None:
         """Return one measurement; None if there is none."""
         wanted = workload, num_envs, backend
-        found = (one for one in self.measurements if one.key == wanted)
-        return next(found, None)
+        matches = (entry for entry in self.measurements if entry.key == wanted)
+        return next(matches, None)
 
     def ratio(self, entry: Measurement, to: str) -> float | None:
         """Return the speed-up of a measurement over another contender; None if unknown."""
@@ -143,7 +143,9 @@ class Comparison:
             for place, backend in enumerate(self.names("backend")):
                 entries = [self.find(workload, number, backend) for number in numbers]
                 points = [
-                    (one.num_envs, one.steps_per_second) for one in entries if one and one.runs
+                    (entry.num_envs, entry.steps_per_second)
+                    for entry in entries
+                    if entry and entry.runs
                 ]
                 if points:
                     style = _line_style(place, backend)

@@ -89,8 +89,8 @@ def open_vecspaces(
     **options: Any,
 ) -> Runner:
     """Open a vector env of vecspaces."""
-    given = {"num_workers": num_workers, **options}
-    envs: Any = make_vec(make, num_envs, backend=backend, vector_kwargs=given)
+    arguments = {"num_workers": num_workers, **options}
+    envs: Any = make_vec(make, num_envs, backend=backend, vector_kwargs=arguments)
     try:
         result: Any = envs.reset(seed=0)
         rng = np.random.default_rng(0)

@@ -179,17 +179,17 @@ def main(
         left=2,
     )
     for task in [task for task in TASKS if task.startswith(tuple(tasks.split(",")))]:
-        found: dict[str, list[float]] = {way: [] for way in chosen}
+        times_of: dict[str, list[float]] = {way: [] for way in chosen}
         steps_of: dict[str, int] = {}
         for _ in range(rounds):
             for way in chosen:
                 seconds, steps = train(example, task, way, seed)
-                found[way].append(seconds)
+                times_of[way].append(seconds)
                 steps_of[way] = steps
                 print(f"{task}, {way}: {seconds:.1f} s, {steps:,} steps", flush=True)
-        for way, times in found.items():
+        for way, times in times_of.items():
             shown = statistics.median(times), min(times), max(times)
-            table.add_row(task, way, *(f"{each:.1f}" for each in shown), f"{steps_of[way]:,}")
+            table.add_row(task, way, *(f"{value:.1f}" for value in shown), f"{steps_of[way]:,}")
     show(table)
 
 

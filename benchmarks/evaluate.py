@@ -115,7 +115,7 @@ def measure_busy(
     ) as envs:
         playing = queue.play(envs, adapt_policy(lean, envs), in_turns=True)
         lengths: list[int] = []
-        took = timed(lambda: lengths.extend(one.length for one in playing))
+        took = timed(lambda: lengths.extend(episode.length for episode in playing))
         busy = float(envs.stats().worker_busy.mean())
     return busy, sum(lengths) / took
 
@@ -145,13 +145,15 @@ def show_speed(episodes: int, rounds: int, workers: int, widths: list[int]) -> N
                 times.setdefault("evaluate_policy", []).append(alone)
                 times.setdefault("evaluate_policy with its workers", []).append(started)
             for width in widths:
-                own = evaluate(
+                evaluation = evaluate(
                     lean, env_fn, episodes=episodes, seed=0, num_envs=width, num_workers=workers
                 )
-                times.setdefault(f"evaluate, num_envs={width}", []).append(own.seconds)
+                times.setdefault(f"evaluate, num_envs={width}", []).append(evaluation.seconds)
         first = next(iter(times.values()))
         for way, seconds in times.items():
-            ratio = statistics.median(base / own for base, own in zip(first, seconds, strict=True))
+            ratio = statistics.median(
+                base / took for base, took in zip(first, seconds, strict=True)
+            )
             table.add_row(name, way, f"{statistics.median(seconds):.2f}", f"{ratio:.1f}")
     show(table)
 

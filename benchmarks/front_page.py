@@ -62,7 +62,7 @@ def main(
     missing = {name: reason for name, reason in made.items() if isinstance(reason, str)}
     if missing:
         raise typer.BadParameter(f"each environment must be installed, found {missing}")
-    known = {one.name: one for one in (*CONTENDERS, *PEERS, LIMIT_IN_STEP)}
+    known = {contender.name: contender for contender in (*CONTENDERS, *PEERS, LIMIT_IN_STEP)}
     contenders = [known[name] for name in NAMES]
     plan = Plan(made, [NUM_ENVS], contenders, count_usable_cores(), rounds, seconds)
     announce(str(plan))
@@ -71,7 +71,9 @@ def main(
         measure_plan(plan, report.measurements, update)
     print(render_table(report))
     write_run(report, run, versions())
-    faster = [one.key for one in report.measurements if (report.ratio(one, LIMIT.name) or 0) > 1]
+    faster = [
+        entry.key for entry in report.measurements if (report.ratio(entry, LIMIT.name) or 0) > 1
+    ]
     if faster:
         raise SystemExit(f"pages not written: {faster} are faster than the bound; repeat the run")
     if write:
@@ -94,8 +96,10 @@ def render(report: Comparison, machine: dict[str, Any]) -> str:
 
 def faster_gymnasium(report: Comparison, task: str) -> Measurement:
     """Return the faster of Gymnasium's two vector envs."""
-    found = (report.find(task, NUM_ENVS, name) for name in GYMNASIUM_NAMES)
-    return max((one for one in found if one), key=lambda one: one.steps_per_second or 0.0)
+    entries = (report.find(task, NUM_ENVS, name) for name in GYMNASIUM_NAMES)
+    return max(
+        (entry for entry in entries if entry), key=lambda entry: entry.steps_per_second or 0.0
+    )
 
 
 def _entries(report: Comparison, task: str) -> tuple[Measurement | None, ...]:

@@ -57,8 +57,8 @@ def run_example(name: str, *arguments: str) -> str:
 
 def draw_training(axes: Any, name: str) -> None:
     """Draw the mean returns that a program prints, by its steps."""
-    found = re.findall(r"steps +([\d,]+) .*?return.*?(-?\d+\.\d)", run_example(name))
-    done, returns = zip(*[(int(n.replace(",", "")), float(mean)) for n, mean in found], strict=True)
+    lines = re.findall(r"steps +([\d,]+) .*?return.*?(-?\d+\.\d)", run_example(name))
+    done, returns = zip(*[(int(n.replace(",", "")), float(mean)) for n, mean in lines], strict=True)
     axes.plot(done, returns, color=BLUE)
     axes.set(xlabel="steps", ylabel="mean return")
     axes.locator_params(axis="x", nbins=5)
@@ -164,9 +164,9 @@ def async_rollout(axes: Any) -> None:
 
 
 def action_chunks(axes: Any) -> None:
-    found = re.findall(r"(\w+) .*?([\d.]+) images per step", run_example("action_chunks"))
+    lines = re.findall(r"(\w+) .*?([\d.]+) images per step", run_example("action_chunks"))
     bars = axes.bar(
-        [name for name, _ in found], [float(images) for _, images in found], 0.5, color=BLUE
+        [name for name, _ in lines], [float(images) for _, images in lines], 0.5, color=BLUE
     )
     axes.bar_label(bars)
     axes.set(ylabel="images per step", ylim=(0, 1.2))
@@ -221,10 +221,10 @@ def long_run(axes: Any) -> None:
 
 
 def log_run(axes: Any) -> None:
-    found = re.findall(
+    lines = re.findall(
         r"step +([\d,]+) .*restarts ([\d.]+) lost_episodes ([\d.]+)", run_example("log_run")
     )
-    steps, restarts, lost = np.array([[float(n.replace(",", "")) for n in row] for row in found]).T
+    steps, restarts, lost = np.array([[float(n.replace(",", "")) for n in row] for row in lines]).T
     axes.step(steps, lost, color=RED, where="post", label="lost episodes")
     axes.step(steps, restarts, color=BLUE, where="post", label="restarts")
     axes.set(xlabel="steps")

@@ -103,18 +103,18 @@ def main(
             stack.callback(envs.close)
             envs.reset(seed=0)
             made.append(envs)
-        found = [[microseconds(envs, actions, seconds) for envs in made] for _ in range(rounds)]
+        samples = [[microseconds(envs, actions, seconds) for envs in made] for _ in range(rounds)]
     title = f"{num_envs} environments, {backend}"
     columns = ("us per step", "more than no infos", "of Gymnasium", "least us", "more")
     table = make_table(title, "", *columns)
-    least = [min(own) for own in zip(*found, strict=True)]
+    least = [min(column) for column in zip(*samples, strict=True)]
     for place, (name, *_) in enumerate(contenders):
-        own = [row[place] for row in found]
-        added = statistics.median(row[place] - row[0] for row in found)
-        ratio = statistics.median(row[-1] / row[place] for row in found)
+        times = [row[place] for row in samples]
+        added = statistics.median(row[place] - row[0] for row in samples)
+        ratio = statistics.median(row[-1] / row[place] for row in samples)
         table.add_row(
             name,
-            f"{statistics.median(own):.1f}",
+            f"{statistics.median(times):.1f}",
             f"{added:.1f}",
             f"{ratio:.1f}x",
             f"{least[place]:.1f}",

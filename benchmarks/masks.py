@@ -110,15 +110,15 @@ def main(
             (MaskablePPO, ConstantMasks(ours(False))),
             (MaskablePPO, SubprocVecEnv([partial(BusyMasked, busy)] * num_envs, "fork")),
         ]
-        found = [
+        samples = [
             [sample(algorithm, vec_env, steps) for algorithm, vec_env in contenders]
             for _ in range(rounds)
         ]
         for _, vec_env in contenders[1:]:
             vec_env.close()
-        cells = [f"{statistics.median(column):.2f}" for column in zip(*found, strict=True)]
+        cells = [f"{statistics.median(column):.2f}" for column in zip(*samples, strict=True)]
         for other in (0, 2, 3):
-            share = statistics.median(row[other] / row[1] for row in found)
+            share = statistics.median(row[other] / row[1] for row in samples)
             cells.append(f"{share * 100:.0f} %")
         table.add_row(str(busy), *cells)
     show(table)

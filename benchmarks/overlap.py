@@ -50,7 +50,7 @@ def make(count: int, env_seconds: float) -> AsyncVectorEnv[Any, Any]:
     return AsyncVectorEnv([lambda: Spinner(env_seconds)] * count, num_workers=1)
 
 
-def one_after_the_other(count: int, env: float, policy: float, seconds: float) -> float:
+def step_in_turn(count: int, env: float, policy: float, seconds: float) -> float:
     """Step all environments with one worker; return their steps per second."""
     actions = np.zeros(count, np.int64)
     with make(count, env) as envs:
@@ -106,7 +106,7 @@ def send_and_recv(count: int, env: float, policy: float, seconds: float) -> floa
 
 
 WAYS = {
-    "step": one_after_the_other,
+    "step": step_in_turn,
     "two vector envs": two_vector_envs,
     "send, recv": send_and_recv,
 }
@@ -128,21 +128,21 @@ def main(
         *(f"{name}: ratio" for name in list(WAYS)[1:]),
         left=0,
     )
-    for own in map(float, env_us.split(",")):
+    for env_time in map(float, env_us.split(",")):
         for ratio in map(float, ratios.split(",")):
-            found = np.array(
+            samples = np.array(
                 [
                     [
-                        way(num_envs, own * 1e-6, ratio * own * 1e-6, seconds)
+                        way(num_envs, env_time * 1e-6, ratio * env_time * 1e-6, seconds)
                         for way in WAYS.values()
                     ]
                     for _ in range(rounds)
                 ]
             )
-            speeds = np.median(found, axis=0)
-            gains = np.median(found / found[:, :1], axis=0)[1:]
+            speeds = np.median(samples, axis=0)
+            gains = np.median(samples / samples[:, :1], axis=0)[1:]
             cells = [*(f"{speed:,.0f}" for speed in speeds), *(f"{gain:.2f}" for gain in gains)]
-            table.add_row(f"{own:g}", f"{ratio:g}", *cells)
+            table.add_row(f"{env_time:g}", f"{ratio:g}", *cells)
     show(table)
 
 

@@ -98,7 +98,7 @@ def envpool_task(task: str) -> Contender:
     )
 
 
-def _one_process_each(
+def _process_per_env(
     name: str, module: str, open_peer: Callable[..., Runner], kind: str
 ) -> Contender:
     """Return a class of a library that starts one process per environment."""
@@ -108,9 +108,9 @@ def _one_process_each(
 
 #: What steps any environment of Gymnasium.
 PEERS = [
-    _one_process_each("sb3 subproc", "stable_baselines3", _open_stable_baselines3, "SubprocVecEnv"),
-    _one_process_each("tianshou subproc", "tianshou", _open_tianshou, "SubprocVectorEnv"),
-    _one_process_each("tianshou shmem", "tianshou", _open_tianshou, "ShmemVectorEnv"),
+    _process_per_env("sb3 subproc", "stable_baselines3", _open_stable_baselines3, "SubprocVecEnv"),
+    _process_per_env("tianshou subproc", "tianshou", _open_tianshou, "SubprocVectorEnv"),
+    _process_per_env("tianshou shmem", "tianshou", _open_tianshou, "ShmemVectorEnv"),
     # Its workers busy-poll for half a second after a step before they sleep.
     Contender("pufferlib", partial(_quietly, _open_pufferlib), module="pufferlib", cooldown=0.7),
 ]
@@ -118,8 +118,8 @@ PEERS = [
 
 def versions() -> dict[str, str]:
     """Return the versions of those libraries that are installed."""
-    found = {}
+    installed = {}
     for library in LIBRARIES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[library] = metadata.version(library)
-    return found
+            installed[library] = metadata.version(library)
+    return installed

@@ -182,9 +182,9 @@ def look(count: int) -> float:
     return statistics.median(times)
 
 
-def fit(at: tuple[int, ...], values: list[float]) -> tuple[float, float]:
+def fit(points: tuple[int, ...], values: list[float]) -> tuple[float, float]:
     """Return the value at 0 and the slope of a line by least squares."""
-    slope, start = np.polyfit(at, values, 1)
+    slope, start = np.polyfit(points, values, 1)
     return float(start), max(0.0, float(slope))
 
 
@@ -235,7 +235,7 @@ class Constants:
         start, byte = self.way(size, alone).wall
         return start + size * byte
 
-    def each(self, actors: int, size: float, alone: bool) -> float:
+    def occupied(self, actors: int, size: float, alone: bool) -> float:
         """Return how long one of a number of actors keeps the caller busy.
 
         At worst each reply wakes the caller by itself, which then looks twice at those still open,
@@ -251,7 +251,7 @@ class Check(NamedTuple):
 
     case: str
     predicted: float
-    found: float
+    measured: float
 
 
 def find_constants(bench: Bench) -> tuple[Constants, list[Check]]:
@@ -268,7 +268,7 @@ def find_constants(bench: Bench) -> tuple[Constants, list[Check]]:
 
     actor, process = fit(PROCESSES, [bench.processes(count) for count in PROCESSES])
     poles = [bench.cartpoles(num_envs) for num_envs in CARTPOLES]
-    found = Constants(
+    model = Constants(
         inline=measure_way(SMALL, "here"),
         store=measure_way(LARGE, "here"),
         transfer=measure_way(LARGE, "there"),
@@ -281,7 +281,7 @@ def find_constants(bench: Bench) -> tuple[Constants, list[Check]]:
     checks = [
         Check(
             f"the caller's processor, {actors} actors",
-            once + actors * found.each(actors, 8, True),
+            once + actors * model.occupied(actors, 8, True),
             bench.blanks(8, actors).caller,
         )
         for actors in MORE_ACTORS
@@ -298,18 +298,18 @@ def find_constants(bench: Bench) -> tuple[Constants, list[Check]]:
         checks.append(
             Check(
                 f"a step, {BETWEEN / 1e6:.0f} MB from {name} node",
-                found.reply(BETWEEN, where == "here"),
+                model.reply(BETWEEN, where == "here"),
                 bench.blanks(BETWEEN, 1, where).wall,
             )
         )
     checks.append(
         Check(
             f"a step, one actor of {CARTPOLES_BETWEEN} CartPoles",
-            found.inline.wall[0] + CARTPOLES_BETWEEN * found.cartpole,
+            model.inline.wall[0] + CARTPOLES_BETWEEN * model.cartpole,
             bench.cartpoles(CARTPOLES_BETWEEN)[0].wall,
         )
     )
-    return found, checks
+    return model, checks
 
 
 @dataclass
@@ -342,26 +342,26 @@ class Prediction:
     most: float
 
 
-def predict(work: Workload, found: Constants, nodes: int, actors: int = 1) -> Prediction:
+def predict(work: Workload, model: Constants, nodes: int, actors: int = 1) -> Prediction:
     """Apply the model to some nodes, whose actors share the environments of each."""
     alone = nodes == 1  # then everything crosses the caller's own store, and no network
     count = nodes * actors
     size = work.envs * work.size / actors
-    reply = found.reply(size, alone) + work.envs / work.cores * work.seconds
+    reply = model.reply(size, alone) + work.envs / work.cores * work.seconds
     if actors < work.cores:
-        reply += work.cores / actors * found.process
-    each = found.each(count, size, alone)
+        reply += work.cores / actors * model.process
+    busy = model.occupied(count, size, alone)
     if not alone:
         reply += ROUND_TRIP
-        each = max(each, size * NETWORK_BYTE)
-    step = reply + (count - 1) * each
+        busy = max(busy, size * NETWORK_BYTE)
+    step = reply + (count - 1) * busy
     envs = nodes * work.envs
     return Prediction(
-        step, envs / step, envs / max(reply, count * each), count * each / step, reply / each
+        step, envs / step, envs / max(reply, count * busy), count * busy / step, reply / busy
     )
 
 
-def show(console: Console, work: Workload, found: Constants) -> None:
+def show(console: Console, work: Workload, model: Constants) -> None:
     """Print the table of a workload."""
     size = work.envs * work.size / 1e3
     table = Table(
@@ -381,9 +381,9 @@ def show(console: Console, work: Workload, found: Constants) -> None:
     for column in [*columns, "sharded"]:
         table.add_column(column, justify="right")
     for nodes, actors in ((1, 1), (10, 1), (100, 1), (1000, 1), (10, work.cores)):
-        predicted = predict(work, found, nodes, actors)
+        predicted = predict(work, model, nodes, actors)
         shards = max(1, nodes // SHARD)
-        sharded = shards * predict(work, found, min(nodes, SHARD), actors).streaming
+        sharded = shards * predict(work, model, min(nodes, SHARD), actors).streaming
         table.add_row(
             f"{nodes:,}",
             f"{nodes * actors:,}",
@@ -401,7 +401,7 @@ def main() -> None:
     console = Console(highlight=False, width=110)
     bench = Bench()
     try:
-        found, checks = find_constants(bench)
+        model, checks = find_constants(bench)
     finally:
         bench.close()
     console.print(f"Ray {ray.__version__}, {versions()}, {os.cpu_count()} cores")
@@ -409,15 +409,15 @@ def main() -> None:
     for column in ("replies", "clock", "caller", "raylet"):
         table.add_column(column, justify="right" if column != "replies" else "left")
     for name in ("inline", "store", "transfer"):
-        way = getattr(found, name)
+        way = getattr(model, name)
         table.add_row(name, *(f"{start * 1e6:,.0f} + {byte * 1e9:.3f}" for start, byte in way))
     console.print(table)
-    console.print(f"one look at the open replies: {found.per_open * 1e9:.0f} ns each")
+    console.print(f"one look at the open replies: {model.per_open * 1e9:.0f} ns each")
     console.print(
-        f"a step in an actor: {found.actor * 1e6:.0f} µs of processor time, and "
-        f"{found.process * 1e6:.1f} µs per process of the actor"
+        f"a step in an actor: {model.actor * 1e6:.0f} µs of processor time, and "
+        f"{model.process * 1e6:.1f} µs per process of the actor"
     )
-    console.print(f"one CartPole: {found.cartpole * 1e6:.2f} µs, {found.cartpole_bytes:.0f} bytes")
+    console.print(f"one CartPole: {model.cartpole * 1e6:.2f} µs, {model.cartpole_bytes:.0f} bytes")
     table = Table(title="not used for the constants", title_justify="left")
     for column in ("", "model, ms", "measured, ms", "ratio"):
         table.add_column(column, justify="right" if column else "left")
@@ -427,11 +427,11 @@ def main() -> None:
         )
     console.print(table)
     for work in (
-        Workload("CartPole", 1024, 64, found.cartpole, found.cartpole_bytes),
+        Workload("CartPole", 1024, 64, model.cartpole, model.cartpole_bytes),
         Workload("physics, 1 KB and 5 ms each", 256, 64, 5e-3, 1024),
         Workload("images, 28 KB and 1 ms each", 256, 64, 1e-3, 84 * 84 * 4),
     ):
-        show(console, work, found)
+        show(console, work, model)
 
 
 if __name__ == "__main__":

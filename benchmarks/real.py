@@ -81,18 +81,18 @@ def find_task(name: str) -> Callable[[], Any] | str:
     return make
 
 
-def _one_process_each(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
+def _open_process_per_env(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
     return open_vecspaces("async", make, num_envs, num_envs)
 
 
-EACH = Contender("vecspaces async, one process each", _one_process_each)
+PER_PROCESS = Contender("vecspaces async, one process each", _open_process_per_env)
 
 
 def find_contenders(name: str) -> list[Contender]:
     """Return the contenders that step one of `TASKS`."""
     _, envpool_id = TASKS[name]
     envpool = [] if envpool_id is None else [envpool_task(envpool_id)]
-    return [*OURS, EACH, *GYMNASIUM, *envpool, LIMIT]
+    return [*OURS, PER_PROCESS, *GYMNASIUM, *envpool, LIMIT]
 
 
 def family() -> Iterator[str]:
@@ -112,7 +112,7 @@ def processor_seconds() -> float:
 
 
 @dataclass
-class Found:
+class Result:
     """The result of one contender.
 
     Attributes:
@@ -136,13 +136,13 @@ def measure(
     contenders: Sequence[Contender],
     rounds: int,
     seconds: float,
-) -> dict[str, Found]:
+) -> dict[str, Result]:
     """Open every contender, let them run in turns, and close them."""
-    found: dict[str, Found] = {}
+    results: dict[str, Result] = {}
     runners: dict[str, tuple[Runner, int]] = {}
     try:
         for contender in contenders:
-            entry = found[contender.name] = Found()
+            entry = results[contender.name] = Result()
             if not contender.installed:
                 entry.skipped = f"{contender.module} is not installed"
                 continue
@@ -158,7 +158,7 @@ def measure(
             runners[contender.name] = runner, calibrate(runner, seconds)
         for _ in range(rounds):
             for name, (runner, batches) in runners.items():
-                entry, before = found[name], processor_seconds()
+                entry, before = results[name], processor_seconds()
                 entry.speeds.append(time_batches(runner, batches))
                 entry.processor[0] += processor_seconds() - before
                 # The batches of the warm-up count too.
@@ -166,13 +166,13 @@ def measure(
     finally:
         for runner, _ in runners.values():
             runner.close()
-    return found
+    return results
 
 
-def _table(task: str, num_envs: int, found: dict[str, Found]) -> Any:
+def _table(task: str, num_envs: int, results: dict[str, Result]) -> Any:
     columns = ("steps/s", "processor us/step", "memory MB", "first observation s")
     table = make_table(f"{num_envs} x {task}", "", *columns)
-    for name, entry in found.items():
+    for name, entry in results.items():
         if entry.skipped:
             table.add_row(f"{name}: {entry.skipped}", "", "", "", "")
             continue

@@ -103,12 +103,12 @@ def start_idle(rounds: int) -> None:
             partial(SyncVectorEnv, env_fns, observation_mode=mode),
             partial(AsyncVectorEnv, env_fns, observation_mode=mode, num_workers=2, context="fork"),
         ]
-        found: list[list[float]] = [[] for _ in makers]
+        samples: list[list[float]] = [[] for _ in makers]
         for _ in range(rounds):
-            for seconds, make in zip(found, makers, strict=True):
+            for seconds, make in zip(samples, makers, strict=True):
                 seconds.append(start(make)[0])
         name = "equal" if mode == "same" else mode
-        table.add_row(name, *(f"{statistics.median(seconds):.2f}" for seconds in found))
+        table.add_row(name, *(f"{statistics.median(seconds):.2f}" for seconds in samples))
     show(table)
 
 
@@ -149,13 +149,13 @@ def main(
             "vecspaces": partial(AsyncVectorEnv, [cart_pole] * NUM_ENVS, context=context),
             "gymnasium": partial(vector.AsyncVectorEnv, [cart_pole] * NUM_ENVS, context=context),
         }
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
+        samples: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
         for _ in range(count):
             for name, make in makers.items():
-                found[name].append(start(make))
+                samples[name].append(start(make))
         medians = {
             name: [statistics.median(column) for column in zip(*runs, strict=True)]
-            for name, runs in found.items()
+            for name, runs in samples.items()
         }
         for name, (seconds, memory) in medians.items():
             table.add_row(context, name, f"{seconds:.2f}", f"{memory:,.0f} MB")

@@ -45,9 +45,9 @@ def measure(option: str, num_envs: int, rounds: int) -> tuple[float, float]:
                 with_option.reset(seed=number)
             actions = [generator.integers(0, 2, num_envs) for _ in range(steps)]
             turns = (without, with_option) if number % 2 else (with_option, without)
-            found = {envs: nanoseconds(envs, actions) for envs in turns}
-            plain.append(found[without])
-            added.append(found[with_option] - found[without])
+            times = {envs: nanoseconds(envs, actions) for envs in turns}
+            plain.append(times[without])
+            added.append(times[with_option] - times[without])
     return statistics.median(plain), statistics.median(added)
 
 

@@ -75,32 +75,34 @@ class Plan:
         return len(self.envs) * len(self.num_envs) * len(self.contenders) * self.rounds
 
     def __str__(self) -> str:
-        cooldown = sum(one.cooldown for one in self.contenders) / len(self.contenders)
+        cooldown = sum(contender.cooldown for contender in self.contenders) / len(self.contenders)
         seconds = self.timings * (self.seconds * (1 + 1 / _WARM_UP) + cooldown)
         seconds *= 1 + 1 / self.rounds  # each contender is tried before its first timing
         about = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(2, seconds):.0f} seconds"
         return f"{self.timings:,} timings, about {about}."
 
 
-def measure_plan(plan: Plan, found: list[Measurement], show: Show = lambda describe: None) -> None:
+def measure_plan(
+    plan: Plan, measurements: list[Measurement], show: Show = lambda describe: None
+) -> None:
     """Add one measurement per environment, number and contender, in that order.
 
-    `found` grows during the run, so that it holds what was measured before Ctrl-C.
+    `measurements` grows during the run, so that it holds what was measured before Ctrl-C.
     """
     for name, make in plan.envs.items():
         for num_envs in plan.num_envs:
             workers = min(plan.num_workers or count_usable_cores(), num_envs)
             entries = []
-            for one in plan.contenders:
-                processes = one.processes(num_envs, workers)
-                entry = Measurement(name, num_envs, one.name, processes)
+            for contender in plan.contenders:
+                processes = contender.processes(num_envs, workers)
+                entry = Measurement(name, num_envs, contender.name, processes)
                 if processes > plan.max_processes:
                     entry.skipped = f"starts {processes} processes"
-                entries.append((one, entry))
-                found.append(entry)
+                entries.append((contender, entry))
+                measurements.append(entry)
 
             def show_field(contender: str, about: str = f"{name} x {num_envs}") -> None:
-                done = sum(len(entry.runs) for entry in found)
+                done = sum(len(entry.runs) for entry in measurements)
                 show(lambda: (done, f"{about}: {contender}"))
 
             arguments = make, num_envs, workers

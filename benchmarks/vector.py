@@ -111,7 +111,7 @@ def main(
     plan = Plan(
         {name: find_environment(name) for name in TITLES if only in ("", name)},
         NUM_ENVS,
-        [one for one in contenders if one.installed],
+        [contender for contender in contenders if contender.installed],
         num_workers=WORKERS,
         rounds=5 if short else 7,
         seconds=0.15 if short else 0.25,
@@ -122,15 +122,15 @@ def main(
     with progress_bar(plan.timings) as update:
         measure_plan(plan, report.measurements, update)
     if only:
-        kept = [one for one in load(RUN)[0].measurements if one.workload != only]
+        kept = [entry for entry in load(RUN)[0].measurements if entry.workload != only]
         report.measurements.extend(kept)
-        report.measurements.sort(key=lambda one: list(TITLES).index(one.workload))
+        report.measurements.sort(key=lambda entry: list(TITLES).index(entry.workload))
     console = output(json_file)
     print_comparison(report, console)
     console.print(verdicts(report))
-    found = report.as_json()
-    found["machine"]["libraries"] |= versions()
-    write_json(json_file, found)
+    run = report.as_json()
+    run["machine"]["libraries"] |= versions()
+    write_json(json_file, run)
     if write:
         write_run(report, RUN, versions())
         write_pages(*load(RUN))
@@ -139,17 +139,17 @@ def main(
 
 def write_run(report: Comparison, file: Path, libraries: dict[str, str]) -> None:
     """Keep a run, from which the pages can be written again."""
-    found = report.as_json()
-    found["machine"]["libraries"] |= libraries
-    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    run = report.as_json()
+    run["machine"]["libraries"] |= libraries
+    file.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
 
 
 def load(file: Path) -> tuple[Comparison, dict[str, Any]]:
     """Return the report of a run that was kept, and the machine that it was made on."""
-    found = json.loads(file.read_text(encoding="utf-8"))
+    run = json.loads(file.read_text(encoding="utf-8"))
     fields = ("workload", "num_envs", "backend", "num_workers", "runs", "skipped")
-    measurements = [Measurement(**{name: one[name] for name in fields}) for one in found["results"]]
-    return Comparison(found["rounds"], found["seconds_per_round"], measurements), found["machine"]
+    measurements = [Measurement(**{name: row[name] for name in fields}) for row in run["results"]]
+    return Comparison(run["rounds"], run["seconds_per_round"], measurements), run["machine"]
 
 
 def verdicts(report: Comparison) -> Table:
@@ -158,16 +158,16 @@ def verdicts(report: Comparison) -> Table:
     for column in ("environment", "n", "backend", "against", "target", "found", ""):
         table.add_column(column, justify="right" if column in ("n", "target", "found") else "left")
     for target in TARGETS:
-        found = _ratio(target, report)
-        if found is not None:
-            reached = found >= target.least
+        ratio = _ratio(target, report)
+        if ratio is not None:
+            reached = ratio >= target.least
             table.add_row(
                 target.workload,
                 str(target.num_envs),
                 target.backend,
                 target.rival,
                 f"{target.least:g}x",
-                f"{found:.2f}x",
+                f"{ratio:.2f}x",
                 "reached" if reached else "missed",
                 style=None if reached else "yellow",
             )
@@ -204,9 +204,9 @@ def render_pages(report: Comparison, machine: dict[str, Any]) -> dict[str, dict[
 def replace_block(text: str, name: str, block: str, command: str = COMMAND) -> str:
     """Replace the text between the two markers of a block."""
     first, last = f"<!-- {name}: {command} -->\n", f"<!-- end of {name} -->"
-    before, found, rest = text.partition(first)
-    _, closed, after = rest.partition(last)
-    assert found and closed, f"no block {name}"
+    before, opening, rest = text.partition(first)
+    _, closing, after = rest.partition(last)
+    assert opening and closing, f"no block {name}"
     return f"{before}{first}\n{block}\n{last}{after}"
 
 
@@ -230,7 +230,9 @@ def _speed_table(report: Comparison) -> str:
         "Parentheses show the share of the limit. The last column is the speed-up of vecspaces",
         "async over the faster of Gymnasium's two vector envs.",
     ]
-    shares = (report.ratio(one, LIMIT.name) for one in report.measurements if one.num_envs == MANY)
+    shares = (
+        report.ratio(entry, LIMIT.name) for entry in report.measurements if entry.num_envs == MANY
+    )
     if any(share is not None and share > 1.0 for share in shares):
         lines.append("A share above 100% means that other programs disturbed the measurement.")
     return "\n".join(lines) + "\n"
@@ -248,8 +250,8 @@ def _few_table(report: Comparison) -> str:
     for workload in ("nothing", "CartPole-v1", "image"):
         for num_envs in NUM_ENVS:
             entries = [report.find(workload, num_envs, name) for name in backends]
-            speeds = [0.0 if one is None else one.steps_per_second or 0.0 for one in entries]
-            cells = [_digits(one) for one in entries]
+            speeds = [0.0 if entry is None else entry.steps_per_second or 0.0 for entry in entries]
+            cells = [_digits(entry) for entry in entries]
             best = speeds.index(max(speeds))
             cells[best] = f"**{cells[best]}**"
             lines.append(f"| {TITLES[workload]} | {num_envs} | {' | '.join(cells)} |")

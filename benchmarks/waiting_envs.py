@@ -117,8 +117,8 @@ async def _measure(make: Callable[[], Any], plan: Plan, num_envs: int, seconds: 
     async def converse(pool: Any, times: Any) -> None:
         async with pool.acquire() as env:
             await env.reset()
-            for one in times:
-                await env.step(np.array([one]))
+            for delay in times:
+                await env.step(np.array([delay]))
 
     async def step_together(pool: Any, turns: list[float], ready: asyncio.Barrier) -> None:
         async with pool.acquire() as env:
@@ -195,15 +195,15 @@ def measure_torchrl(plan: Plan, num_envs: int, seconds: float) -> Result:
             sent = []
             for root in roots.unbind(0):
                 row = int(root["env_index"])
-                one = next(playing[row], None)
-                if one is None:
+                delay = next(playing[row], None)
+                if delay is None:
                     following = next(left, None)
                     if following is None:
                         del playing[row]
                         continue
                     playing[row] = iter(following)
-                    one = next(playing[row])
-                root["action"] = torch.tensor([one], dtype=torch.float64)
+                    delay = next(playing[row])
+                root["action"] = torch.tensor([delay], dtype=torch.float64)
                 sent.append(root)
             for root in sent:
                 pool.async_step_and_maybe_reset_send(root)
@@ -221,18 +221,18 @@ def _make_torchrl(wrapper: Any, steps: int) -> Any:
 
 def ways() -> dict[str, Callable[..., Result]]:
     """Return what is measured, as far as it is installed."""
-    found: dict[str, Callable[..., Result]] = {
+    measures: dict[str, Callable[..., Result]] = {
         "AsyncVectorEnv": measure_batches,
         "Pool": measure_pool,
     }
     if importlib.util.find_spec("uvloop") is not None:
         import uvloop
 
-        found["Pool, uvloop"] = partial(measure_pool, new_loop=uvloop.new_event_loop)
-    found["asyncio.to_thread"] = measure_threads
+        measures["Pool, uvloop"] = partial(measure_pool, new_loop=uvloop.new_event_loop)
+    measures["asyncio.to_thread"] = measure_threads
     if importlib.util.find_spec("torchrl") is not None:
-        found["TorchRL AsyncEnvPool"] = measure_torchrl
-    return found
+        measures["TorchRL AsyncEnvPool"] = measure_torchrl
+    return measures
 
 
 def measure_restart(num_envs: int, start_method: str) -> float:

@@ -108,12 +108,12 @@ def bare_pipes(count: int, seconds: float) -> Iterator[dict[str, Step]]:
             os.write(out, message)
 
     def half() -> None:
-        found: list[int] = []
-        while len(found) < (count + 1) // 2:
+        ready: list[int] = []
+        while len(ready) < (count + 1) // 2:
             for into, _ in poll.poll():
                 os.read(into, SIZE)
-                found.append(into)
-        for into in found:
+                ready.append(into)
+        for into in ready:
             os.write(out_of[into], message)
 
     def end() -> None:
@@ -220,25 +220,25 @@ def main(
     table = make_table("caller / clock, us per step", *columns, left=3)
     for count in map(int, numbers(workers)):
         for microseconds in numbers(work):
-            own = microseconds / 1e6
+            work_time = microseconds / 1e6
             with ExitStack() as stack:
-                opened = {name: stack.enter_context(WAYS[name](count, own)) for name in names}
+                opened = {name: stack.enter_context(WAYS[name](count, work_time)) for name in names}
                 for kind in kinds.split(","):
-                    found: dict[str, list[tuple[float, float]]] = {
+                    samples: dict[str, list[tuple[float, float]]] = {
                         name: [] for name, steps in opened.items() if kind in steps
                     }
                     for _ in range(rounds):
-                        for name, costs in found.items():
+                        for name, costs in samples.items():
                             costs.append(cost(opened[name], kind, seconds))
                     least = {
                         name: tuple(min(column) for column in zip(*costs, strict=True))
-                        for name, costs in found.items()
+                        for name, costs in samples.items()
                     }
                     cells = [
                         "{:.0f} / {:.0f}".format(*least[name]) if name in least else ""
                         for name in names
                     ]
-                    limit = f"{loop(count, own, seconds):.0f}" if kind == "step" else ""
+                    limit = f"{loop(count, work_time, seconds):.0f}" if kind == "step" else ""
                     ratio = ""
                     if {"bare pipes", "vecspaces"} <= least.keys():
                         ratio = f"{least['vecspaces'][0] / least['bare pipes'][0]:.2f}"

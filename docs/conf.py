@@ -144,9 +144,9 @@ def _public_names() -> dict[str, str]:
     for module in map(importlib.import_module, _MODULES):
         public = getattr(module, "__all__", None) or vars(module)
         for name in public:
-            found = getattr(module, name)
-            defined = getattr(found, "__module__", None) or ""
-            if defined.startswith("vecspaces") and not inspect.ismodule(found):
+            member = getattr(module, name)
+            defined = getattr(member, "__module__", None) or ""
+            if defined.startswith("vecspaces") and not inspect.ismodule(member):
                 names[f"{defined}.{name}"] = f"{module.__name__}.{name}"
     return names
 
@@ -171,10 +171,10 @@ def _resolve(app: Sphinx, env: Any, node: Any, content: Any) -> Any:
     if public is None:
         return content if _exists(name) else None
     domain = env.get_domain("py")
-    found = domain.resolve_xref(
+    link = domain.resolve_xref(
         env, node["refdoc"], app.builder, node["reftype"], public, node, content
     )
-    return found or content  # a public name without a page is plain text too
+    return link or content  # a public name without a page is plain text too
 
 
 class CommandReference(SphinxDirective):
@@ -185,18 +185,20 @@ class CommandReference(SphinxDirective):
         group: Any = get_command(command_line)
         lines: list[str] = []
         for name, command in group.commands.items():
-            arguments = [one for one in command.params if one.param_type_name == "argument"]
-            usage = " ".join(one.metavar or one.name.upper() for one in arguments)
+            arguments = [param for param in command.params if param.param_type_name == "argument"]
+            usage = " ".join(param.metavar or param.name.upper() for param in arguments)
             lines += [f"## vecspaces {name}", "", command.help, ""]
             lines += ["```text", f"vecspaces {name} {usage} [OPTIONS]", "```", ""]
             lines += ["| argument | meaning | default |", "| --- | --- | --- |"]
-            for one in command.params:
-                written = " ".join(one.opts) if one not in arguments else usage
-                value = "" if one in arguments or one.default is False else one.metavar or "VALUE"
-                default = "" if one.default in (None, False) else f"`{one.default}`"
-                default = one.show_default if isinstance(one.show_default, str) else default
+            for param in command.params:
+                written = " ".join(param.opts) if param not in arguments else usage
+                value = (
+                    "" if param in arguments or param.default is False else param.metavar or "VALUE"
+                )
+                default = "" if param.default in (None, False) else f"`{param.default}`"
+                default = param.show_default if isinstance(param.show_default, str) else default
                 meaning, default = (
-                    re.sub(r"(--\w\S*\w)", r"`\1`", text) for text in (one.help, default)
+                    re.sub(r"(--\w\S*\w)", r"`\1`", text) for text in (param.help, default)
                 )
                 lines.append(f"| `{f'{written} {value}'.strip()}` | {meaning} | {default} |")
             lines.append("")

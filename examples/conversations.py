@@ -129,8 +129,8 @@ def main() -> None:
     parser.add_argument("--step-timeout", type=float, default=1.0)
     options = parser.parse_args()
     results = asyncio.run(play_all(options.episodes, options.num_envs, options.step_timeout))
-    lost = Counter(type(one).__name__ for one in results if isinstance(one, Exception))
-    returns = [one for one in results if not isinstance(one, Exception)]
+    lost = Counter(type(result).__name__ for result in results if isinstance(result, Exception))
+    returns = [result for result in results if not isinstance(result, Exception)]
     print(f"{len(returns)} complete, mean return {sum(returns) / len(returns):.2f}")
     print(f"{lost.total()} lost: {dict(lost)}")
 

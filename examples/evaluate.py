@@ -96,10 +96,10 @@ def main() -> None:
 
     first, seeded = compare(arguments.num_envs, arguments.episodes, arguments.repetitions)
     print("environments  first finished  seeded episodes")
-    for width, one, other in zip(
+    for width, first_mean, seeded_mean in zip(
         arguments.num_envs, first.mean(axis=1), seeded.mean(axis=1), strict=True
     ):
-        print(f"{width:12}  {one:14.2f}  {other:15.2f}")
+        print(f"{width:12}  {first_mean:14.2f}  {seeded_mean:15.2f}")
     if arguments.plot:
         plot(arguments.num_envs, first, seeded, arguments.episodes, arguments.plot)
 

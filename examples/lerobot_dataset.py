@@ -77,8 +77,8 @@ def main() -> None:
     parser.add_argument("--out", default="pendulum", help="a new folder")
     arguments = parser.parse_args()
 
-    given: Any = {"task": "swing up", "fps": 20, "episodes": arguments.episodes, "seed": 0}
-    make_dataset(arguments.out, swing, ENV, **given)
+    settings: Any = {"task": "swing up", "fps": 20, "episodes": arguments.episodes, "seed": 0}
+    make_dataset(arguments.out, swing, ENV, **settings)
     dataset = LeRobotDataset("local/collected", root=arguments.out)
     print(f"{arguments.out}: {dataset.num_episodes} episodes, {dataset.num_frames} frames")
 

@@ -49,22 +49,22 @@ class Maze(Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.at, self.steps = (1, 1), 0
-        return self.observe(), {"action_mask": self.masks[self.at]}
+        self.cell, self.steps = (1, 1), 0
+        return self.observe(), {"action_mask": self.masks[self.cell]}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
-        if self.masks[self.at][action]:
+        if self.masks[self.cell][action]:
             down, right = MOVES[action]
-            self.at = (self.at[0] + down, self.at[1] + right)
-        found = self.at == (SIZE, SIZE)
-        reward = 1.0 if found else -0.1
-        info = {"action_mask": self.masks[self.at]}
-        return self.observe(), reward, found, self.steps == 100, info
+            self.cell = (self.cell[0] + down, self.cell[1] + right)
+        arrived = self.cell == (SIZE, SIZE)
+        reward = 1.0 if arrived else -0.1
+        info = {"action_mask": self.masks[self.cell]}
+        return self.observe(), reward, arrived, self.steps == 100, info
 
     def observe(self) -> Any:
         observation = np.zeros(SIZE * SIZE, np.float32)
-        observation[(self.at[0] - 1) * SIZE + self.at[1] - 1] = 1
+        observation[(self.cell[0] - 1) * SIZE + self.cell[1] - 1] = 1
         return observation
 
 

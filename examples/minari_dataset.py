@@ -54,12 +54,12 @@ def as_lists(batch: Any) -> Any:
 
 
 def make_dataset(
-    name: str, policy: Any, env: Any, *, episodes: int, seed: int, at_once: int = 100
+    name: str, policy: Any, env: Any, *, episodes: int, seed: int, chunk_size: int = 100
 ) -> MinariDataset:
-    """Collect episodes, of which at most `at_once` are in memory besides those under way."""
+    """Collect episodes, of which at most `chunk_size` are in memory besides those under way."""
     dataset = None
     played = collect(policy, env, episodes=episodes, seed=seed, ordered=True)
-    while part := list(itertools.islice(played, at_once)):
+    while part := list(itertools.islice(played, chunk_size)):
         buffers = [as_buffer(episode) for episode in part]
         if dataset is not None:
             dataset.update_dataset_from_buffer(buffers)

@@ -101,14 +101,14 @@ def main(num_envs: int, num_workers: int, updates: int, steps: int, seed: int) -
                 advantages[t] = last
             # Rows of agents that were gone hold nothing to learn from.
             batch = [
-                torch.from_numpy(each[alive])
-                for each in (seen, actions, advantages, advantages + values)
+                torch.from_numpy(array[alive])
+                for array in (seen, actions, advantages, advantages + values)
             ]
             with torch.no_grad():
                 old = Categorical(logits=actor(batch[0])).log_prob(batch[1])
             for _ in range(EPOCHS):
                 for part in torch.randperm(len(old)).chunk(MINIBATCHES):
-                    inputs, chosen, gains, targets = (each[part] for each in batch)
+                    inputs, chosen, gains, targets = (array[part] for array in batch)
                     gains = (gains - gains.mean()) / (gains.std() + 1e-8)
                     policy = Categorical(logits=actor(inputs))
                     ratio = (policy.log_prob(chosen) - old[part]).exp()

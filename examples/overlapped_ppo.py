@@ -81,14 +81,14 @@ def train(halves: int, num_envs: int, steps: int, updates: int, seed: int) -> An
         for _ in parts:
             receive(steps)
 
-        found, gains = values(torch.from_numpy(states)), np.zeros((steps + 1, num_envs))
+        estimates, gains = values(torch.from_numpy(states)), np.zeros((steps + 1, num_envs))
         for t in reversed(range(steps)):
-            delta = rewards[t] + GAMMA * found[t + 1] * (1 - ends[t]) - found[t]
+            delta = rewards[t] + GAMMA * estimates[t + 1] * (1 - ends[t]) - estimates[t]
             gains[t] = delta + GAMMA * LAMBDA * (1 - ends[t]) * gains[t + 1]
         seen = torch.from_numpy(states[:-1]).flatten(0, 1)
         taken = torch.from_numpy(actions).flatten()
         gain = torch.from_numpy(gains[:-1]).float().flatten()
-        goal = gain + torch.from_numpy(found[:-1]).flatten()
+        goal = gain + torch.from_numpy(estimates[:-1]).flatten()
         with torch.no_grad():
             old = torch.distributions.Categorical(logits=actor(seen)).log_prob(taken)
         for _ in range(EPOCHS):

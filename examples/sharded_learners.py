@@ -110,8 +110,8 @@ def main() -> None:
             )
             for shard in range(options.shards)
         ]
-        found = ray.get([learner.find_nodes.remote() for learner in learners])
-        for shard, names in enumerate(found):
+        node_names = ray.get([learner.find_nodes.remote() for learner in learners])
+        for shard, names in enumerate(node_names):
             print(f"learner {shard}: environments on {len(names)} nodes: {'; '.join(names)}")
         weights = np.zeros(4)
         for update in range(1, options.updates + 1):

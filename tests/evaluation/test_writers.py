@@ -35,7 +35,7 @@ def test_a_data_set_of_minari_holds_the_episodes(
         ("cartpole/lean-v0", example.lean, "CartPole-v1"),
         ("errand/walk-v0", errand_policy, Declared),
     ):
-        example.make_dataset(name, policy, env, at_once=4, **options)
+        example.make_dataset(name, policy, env, chunk_size=4, **options)
         dataset = minari.load_dataset(name)
         expected = list(collect(policy, env, ordered=True, backend="sync", **options))
         episodes = list(dataset.iterate_episodes())
