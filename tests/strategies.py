@@ -259,11 +259,11 @@ def _weights(n: int) -> st.SearchStrategy[Any]:
     return counts.filter(lambda drawn: drawn.sum() > 0).map(normalise)
 
 
-def _each(nvec: Any, draw_one: Any) -> st.SearchStrategy[Any]:
+def _nested(nvec: Any, draw_limit: Any) -> st.SearchStrategy[Any]:
     """One mask for each entry of `nvec`, in tuples nested as deep as it has axes."""
     if nvec.ndim == 0:
-        return draw_one(int(nvec))
-    return st.tuples(*[_each(row, draw_one) for row in nvec])
+        return draw_limit(int(nvec))
+    return st.tuples(*[_nested(row, draw_limit) for row in nvec])
 
 
 def masks(recipe: Recipe, word: str = "mask") -> st.SearchStrategy[Any]:
@@ -271,19 +271,19 @@ def masks(recipe: Recipe, word: str = "mask") -> st.SearchStrategy[Any]:
 
     None appears wherever a member takes no mask, and now and then where it does.
     """
-    draw_one = _binary if word == "mask" else _weights
+    draw_limit = _binary if word == "mask" else _weights
     space = recipe.build()
     if recipe.name == "Discrete":
-        return draw_one(int(space.n))
+        return draw_limit(int(space.n))
     if recipe.name == "MultiDiscrete":
-        return _each(space.nvec, draw_one)
+        return _nested(space.nvec, draw_limit)
     if recipe.name == "MultiBinary":
         if word == "mask":
             return hnp.arrays(np.int8, space.shape, elements=st.integers(0, 2))
         return hnp.arrays(np.float64, space.shape, elements=st.floats(0, 1))
     if recipe.name == "Text":
         lengths = st.one_of(st.none(), st.integers(space.min_length, space.max_length))
-        letters = draw_one(len(space.character_list))
+        letters = draw_limit(len(space.character_list))
         if word == "mask" and space.min_length > 0:
             letters = letters.filter(lambda mask: mask.any())
         return st.tuples(lengths, st.one_of(st.none(), letters))

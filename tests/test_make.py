@@ -35,7 +35,7 @@ class Settings(Ledger):
         self.settings = settings
 
 
-def two_steps_at_most(env: Any) -> Any:
+def limit_to_two_steps(env: Any) -> Any:
     return gymnasium.wrappers.TimeLimit(env, max_episode_steps=2)
 
 
@@ -107,7 +107,7 @@ def test_a_module_is_imported_for_the_id_that_it_registers(
 
 
 def test_the_spec_is_what_gymnasium_would_say() -> None:
-    arguments = {"max_episode_steps": 9, "wrappers": [two_steps_at_most]}
+    arguments = {"max_episode_steps": 9, "wrappers": [limit_to_two_steps]}
     theirs = gymnasium.make_vec("CartPole-v1", 3, "sync", **arguments)
     with closing(theirs), make_vec("CartPole-v1", 3, backend="sync", **arguments) as ours:
         assert ours.spec == theirs.spec
@@ -119,7 +119,7 @@ def test_the_spec_makes_the_same_again(backend: str) -> None:
         "CartPole-v1",
         3,
         backend=backend,
-        wrappers=[two_steps_at_most],
+        wrappers=[limit_to_two_steps],
         vector_kwargs={"autoreset_mode": "SameStep"},
         sutton_barto_reward=True,
         max_episode_steps=4,

@@ -186,8 +186,8 @@ def play(envs: Any, make: Callable[[], Any], mode: AutoresetMode, steps: int = 2
     is_dict = isinstance(envs.single_action_space, spaces.Dict)
     check = check_dicts if is_dict else check_rows
     names = make().possible_agents
-    rows_each = 1 if is_dict else len(names)
-    crowds = [make() for _ in range(envs.num_envs // rows_each)]
+    rows_per_env = 1 if is_dict else len(names)
+    crowds = [make() for _ in range(envs.num_envs // rows_per_env)]
     envs.action_space.seed(5)
     # By time, environment and agent: one that is reset by itself does not act at that time.
     drawn = [envs.action_space.sample() for _ in range(2 * steps)]
@@ -212,7 +212,7 @@ def play(envs: Any, make: Callable[[], Any], mode: AutoresetMode, steps: int = 2
     for _ in range(steps):
         over = np.array([record["over"] for record in shown])
         if mode is AutoresetMode.DISABLED and over.any():
-            mask = np.repeat(over, rows_each)
+            mask = np.repeat(over, rows_per_env)
             observations, infos = envs.reset(options={"reset_mask": mask})
             for n in np.flatnonzero(over):
                 shown[n] = loops[n].begin()

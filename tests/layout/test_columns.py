@@ -35,8 +35,8 @@ VECTORS: list[Any] = [
 def test_pairs_of_all_kinds(values: list[Any], shape: tuple[int, ...], dtype: str) -> None:
     low, high = (-np.inf, np.inf) if dtype[0] == "f" else (0, 1)
     layout = Layout.compile(Box(low, high, shape, np.dtype(dtype).type), 3)
-    at_once, row_by_row = (layout.bind(np.zeros(layout.size, np.uint8))[0] for _ in range(2))
-    write = at_once.writer(0, 3)
+    batch, row_by_row = (layout.bind(np.zeros(layout.size, np.uint8))[0] for _ in range(2))
+    write = batch.writer(0, 3)
     # Three rows, since two are written one by one.
     for pair in itertools.product(values, values[::4]):
         rows = [*pair, pair[0]]
@@ -55,4 +55,4 @@ def test_pairs_of_all_kinds(values: list[Any], shape: tuple[int, ...], dtype: st
         if errors:
             assert len(errors) == 2 and errors[0] == errors[1], pair
         else:
-            assert at_once.read().tobytes() == row_by_row.read().tobytes(), pair
+            assert batch.read().tobytes() == row_by_row.read().tobytes(), pair

@@ -55,13 +55,13 @@ class TestBox(SpaceContract):
 
 
 def test_box_bounds_cannot_be_changed_by_accident() -> None:
-    given_low = np.zeros(3)
-    box = Box(given_low, 1)
+    lower = np.zeros(3)
+    box = Box(lower, 1)
     for space in (box, copy.deepcopy(box), pickle.loads(pickle.dumps(box)), Box(0, 1, (3,))):
         for name in ("low", "high", "bounded_below", "bounded_above"):
             with pytest.raises(ValueError, match="read-only"):
                 getattr(space, name)[0] = 0
-    given_low[:] = 5
+    lower[:] = 5
     assert box.low.tolist() == [0, 0, 0]
 
 

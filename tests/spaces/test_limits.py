@@ -166,8 +166,8 @@ def test_box_membership_of_scalars_and_lists_is_arithmetic(value: Any) -> None:
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_discrete_at_both_ends_of_every_dtype(dtype: Any) -> None:
     smallest, largest = dtype_limits(dtype)
-    for n, at_the_end in product((1, 2, 3, 100), (False, True)):
-        start = largest - n + 1 if at_the_end else smallest
+    for n, is_last in product((1, 2, 3, 100), (False, True)):
+        start = largest - n + 1 if is_last else smallest
         space = Discrete(n, start=start, dtype=dtype)
         assert_samples_lie_within(space)
         last = start + n - 1

@@ -98,7 +98,7 @@ def observing(**changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return observe
 
 
-def at_the_end(env: Any, value: Any, otherwise: Any) -> Any:
+def last_step_value(env: Any, value: Any, otherwise: Any) -> Any:
     return value if env.time == LENGTH else otherwise
 
 
@@ -133,7 +133,7 @@ DECLARED = spaces.Dict(time=spaces.Discrete(LENGTH + 1), cost=spaces.Box(0, 1, (
 faulty(
     "OutOfBoundsAtTheEnd",
     "observation",
-    observe=observing(place=lambda env: at_the_end(env, FAR, env.place)),
+    observe=observing(place=lambda env: last_step_value(env, FAR, env.place)),
 )
 faulty(
     "NotANumber",
@@ -205,14 +205,14 @@ class WrittenAction(Sound):
         return super().step(action)
 
 
-def in_one_array(env: Any) -> Any:
+def reused_array(env: Any) -> Any:
     """Return the place, in the array of the observation before."""
     array = vars(env).setdefault("array", np.zeros(2, np.float32))
     array[:] = env.place
     return array
 
 
-def in_one_dict(env: Any) -> Any:
+def reused_dict(env: Any) -> Any:
     info = vars(env).setdefault("last_info", {})
     info["time"] = env.time
     return info
@@ -220,8 +220,8 @@ def in_one_dict(env: Any) -> Any:
 
 # As simulators do that change to their folder and stay there, and levels that are read from a path
 # relative to the working directory.
-faulty("ReusedObservation", "reused-observation", observe=observing(place=in_one_array))
-faulty("ReusedInfo", "reused-info", info=in_one_dict)
+faulty("ReusedObservation", "reused-observation", observe=observing(place=reused_array))
+faulty("ReusedInfo", "reused-info", info=reused_dict)
 faulty("ChangedDirectory", "changes-directory", reset=doing("reset", lambda env: os.chdir("/")))
 faulty("RelativePath", "working-directory", reset=doing("reset", lambda env: os.stat("tests")))
 

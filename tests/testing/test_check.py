@@ -63,16 +63,16 @@ def names_of(report: Report) -> set[str]:
 @pytest.mark.full
 @pytest.mark.parametrize("kind", FAULTS, ids=lambda kind: kind.__name__)
 def test_each_fault_is_found_and_nothing_else(kind: type[Sound]) -> None:
-    assert_found(kind, check(kind, timeout=1.0 if kind is Hanging else 30.0))
+    assert_findings(kind, check(kind, timeout=1.0 if kind is Hanging else 30.0))
 
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_faults_are_found_by_comparison(name: str, in_process: None) -> None:
     kind = next(kind for kind in FAULTS if kind.__name__ == name)
-    assert_found(kind, check(kind))
+    assert_findings(kind, check(kind))
 
 
-def assert_found(kind: type[Sound], report: Report) -> None:
+def assert_findings(kind: type[Sound], report: Report) -> None:
     assert kind.finding in names_of(report), report.findings
     assert names_of(report) <= {kind.finding, *kind.also}, report.findings
 

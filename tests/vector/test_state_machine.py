@@ -54,7 +54,7 @@ SOME = st.permutations(ROWS).flatmap(lambda rows: st.integers(0, COUNT).map(lamb
 KINDS = ["ledger", "ledger", "vector", "vector", "Box", "Dict", "Graph", "all"]
 
 
-def each_of(seed: Any, count: int) -> list[Any]:
+def seeds_of(seed: Any, count: int) -> list[Any]:
     """The seed of each of so many environments."""
     if isinstance(seed, np.random.SeedSequence):
         return [int(child.generate_state(1)[0]) & 0x7FFFFFFF for child in seed.spawn(count)]
@@ -114,7 +114,7 @@ class Rows(RuleBasedStateMachine):
         self.kept: list[Any] = []
         self.reset(0, None, False)
         if copies:  # what autoresets get is seen late: it is there from the beginning
-            self.reset_with_options_of_each([0, 1, 1, None])
+            self.reset_with_options_per_env([0, 1, 1, None])
 
     def teardown(self) -> None:
         if self.envs is not None:
@@ -177,7 +177,7 @@ class Rows(RuleBasedStateMachine):
     def reset(self, seed: Any, options: Any, halves: bool) -> None:
         if self.model.failed:
             seed = 7  # without one, what is built again would draw its own noise
-        seeds = each_of(copy.deepcopy(seed), COUNT)
+        seeds = seeds_of(copy.deepcopy(seed), COUNT)
         self.build_again(self.model.failed)
         if halves:
             self.envs.reset_async(seed=seed, options=options)
@@ -189,7 +189,7 @@ class Rows(RuleBasedStateMachine):
         self.compare(result, self.model.reset(seeds, [options] * COUNT, ROWS, masked=False))
 
     @rule(times=st.lists(st.none() | st.integers(0, 1), min_size=COUNT, max_size=COUNT))
-    def reset_with_options_of_each(self, times: list[Any]) -> None:
+    def reset_with_options_per_env(self, times: list[Any]) -> None:
         if self.model.failed:
             self.reset(7, None, False)
         if self.kind == "vector":
@@ -202,7 +202,7 @@ class Rows(RuleBasedStateMachine):
     @rule(rows=SOME.filter(len), seed=SEEDS, options=OPTIONS, halves=st.booleans())
     def reset_some(self, rows: list[int], seed: Any, options: Any, halves: bool) -> None:
         self.receive_all()
-        seeds = each_of(copy.deepcopy(seed), COUNT)
+        seeds = seeds_of(copy.deepcopy(seed), COUNT)
         mask = np.array([row in rows for row in ROWS])
         masked = {"reset_mask": mask, **(options or {})}
         if halves:
@@ -271,7 +271,7 @@ class Rows(RuleBasedStateMachine):
         busy = (self.model.ready.keys() - self.model.fresh) | self.model.failed
         rows = self.whole([row for row in rows if row not in busy])
         self.envs.send_reset(rows, seed=seed, options=options)
-        seeds = each_of(seed, len(rows))
+        seeds = seeds_of(seed, len(rows))
         starts = {row: (row_seed, options) for row, row_seed in zip(rows, seeds, strict=True)}
         self.model.send_reset(starts)
 

@@ -35,7 +35,7 @@ class Gate:
         self.opens, self.is_reached = threading.Event(), threading.Event()
         self.events: list[tuple[str, int]] = []
 
-    def wait_at_the_gate(self) -> None:
+    def wait_for_opening(self) -> None:
         self.is_reached.set()
         self.opens.wait()
 
@@ -51,7 +51,7 @@ class Told(Env[Any, Any]):
         self.threads = {threading.get_ident()}
         gate.events.append(("build", number))
         if hangs(number):
-            gate.wait_at_the_gate()
+            gate.wait_for_opening()
 
     def _note(self) -> Any:
         self.threads.add(threading.get_ident())
@@ -65,7 +65,7 @@ class Told(Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self.steps += 1
         if action == HANG:
-            self.gate.wait_at_the_gate()
+            self.gate.wait_for_opening()
         if action == RAISE:
             raise UnpicklableError("the gripper is locked")
         return self._note(), float(self.steps), False, False, {"env": self}
@@ -122,7 +122,7 @@ def test_restart_abandons_a_thread_which_writes_nothing_late(gate: Gate, hurry: 
         envs.send([HANG], [1])
         with pytest.raises(StepTimeoutError, match="environment 1 ") as caught:
             envs.recv(1)
-        assert caught.value.stack is not None and "wait_at_the_gate" in caught.value.stack
+        assert caught.value.stack is not None and "wait_for_opening" in caught.value.stack
         assert envs.restart([1], terminate=True).tolist() == [1]
         envs.send_reset([1], seed=[5])
         assert envs.recv(1).observations.tolist() == [[1, 0]]
@@ -171,7 +171,7 @@ def test_start_timeout_names_a_constructor_that_hangs(gate: Gate, hurry: Any) ->
     ):
         ThreadVectorEnv(env_fns, start_timeout=100.0)
     assert error.value.env_ids == (1,)
-    assert error.value.stack is not None and "wait_at_the_gate" in error.value.stack
+    assert error.value.stack is not None and "wait_for_opening" in error.value.stack
     closed = [("close", 0), ("close", 2)]
     assert settled(lambda: sorted(gate.events)[3:], closed) == closed
     gate.opens.set()
@@ -182,7 +182,9 @@ def test_a_slow_warning_has_the_stack_of_the_thread(gate: Gate) -> None:
     with make(gate, slow_warning=0.1) as envs:
         envs.reset(seed=0)
         envs.step_async([0, HANG, 0])
-        slow = pytest.warns(SlowEnvironmentWarning, match=r"(?s)step of environment 1 .*in wait_at")
+        slow = pytest.warns(
+            SlowEnvironmentWarning, match=r"(?s)step of environment 1 .*in wait_for"
+        )
         with slow as caught:
             while not any("environment 1 " in str(warning.message) for warning in caught):
                 with pytest.raises(StepTimeoutError):

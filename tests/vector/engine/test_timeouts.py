@@ -120,7 +120,7 @@ def test_step_wait_names_who_is_running_and_reset_replaces_it(
         assert built(tmp_path)[4:] == [2, 3]
 
 
-def _one_fails_one_is_late(folder: Path, where: str, then: str) -> AsyncVectorEnv[Any, Any]:
+def _failed_and_late_envs(folder: Path, where: str, then: str) -> AsyncVectorEnv[Any, Any]:
     """Environment 0 raises while 2, in another worker, is at a gate; then 3 comes to a gate too."""
     late = factories(4, folder, GATE, where)
     for name in ("fails", "later"):
@@ -145,7 +145,7 @@ def _one_fails_one_is_late(folder: Path, where: str, then: str) -> AsyncVectorEn
 def test_waits_take_no_late_answer_for_the_next(
     late: str, then: str, tmp_path: Path, healthy: Any
 ) -> None:
-    with _one_fails_one_is_late(tmp_path, late, then) as envs:
+    with _failed_and_late_envs(tmp_path, late, then) as envs:
         with pytest.raises(OddError):
             envs.step(ACTIONS) if late == "step" else envs.get_attr("strength")
         for vector_env in (envs, healthy):
@@ -160,7 +160,7 @@ def test_waits_take_no_late_answer_for_the_next(
 
 def test_reset_leaves_a_worker_that_was_late_and_answered(tmp_path: Path, healthy: Any) -> None:
     """Else a reset of other rows would build its environments again, and reset none of them."""
-    with _one_fails_one_is_late(tmp_path, "get", "call") as envs:
+    with _failed_and_late_envs(tmp_path, "get", "call") as envs:
         envs.call_async("poke", 5)
         with pytest.raises(StepTimeoutError):
             envs.call_wait(timeout=SHORT)

@@ -137,8 +137,8 @@ def test_concatenate_rounds_integers_to_floats_once(dtype: Any) -> None:
     if dtype is np.float16:
         items = [2049, 2051, -2049, 3]
     expected = np.array(items).astype(dtype)
-    for given_items in (items, [*items[:3], 3.0]):
-        assert_identical(concatenate(Box(-np.inf, np.inf, (), dtype), given_items, None), expected)
+    for values in (items, [*items[:3], 3.0]):
+        assert_identical(concatenate(Box(-np.inf, np.inf, (), dtype), values, None), expected)
 
 
 def test_concatenate_and_iterate_items_without_data() -> None:

@@ -92,8 +92,8 @@ class PrivateMemory:
     @staticmethod
     def Array(kind: Any, size: int) -> Any:  # noqa: N802 (multiprocessing's name)
         # As bytes, since ctypes has no float16; Gymnasium reads them by the space's dtype.
-        bytes_each = sizeof(kind) if isinstance(kind, type) else np.dtype(kind).itemsize
-        block = (c_ubyte * (bytes_each * size))()
+        item_size = sizeof(kind) if isinstance(kind, type) else np.dtype(kind).itemsize
+        block = (c_ubyte * (item_size * size))()
         return SimpleNamespace(get_obj=lambda: block)
 
 

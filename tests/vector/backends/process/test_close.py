@@ -129,8 +129,8 @@ def test_an_exception_in_close_is_raised_once_all_others_have_closed(
             if self.index % 2 == 0:
                 raise OddError(f"number {self.index}")
 
-    make_one: Any = SyncVectorEnv if kind == "sync" else two_workers
-    envs = make_one([partial(Tells, index) for index in range(4)])
+    make: Any = SyncVectorEnv if kind == "sync" else two_workers
+    envs = make([partial(Tells, index) for index in range(4)])
     with pytest.raises(OddError, match="number 0") as caught:
         envs.close()
     assert "environment 0" in str(caught.value.__cause__)
