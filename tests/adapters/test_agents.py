@@ -327,6 +327,21 @@ def test_rollouts_are_what_steps_returned(mode: AutoresetMode, arguments: Any, m
                 np.testing.assert_array_equal(values, np.stack(expected))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_infos_of_a_rollout_are_copies(count: int) -> None:
+    make = partial(Crowd, count, masks="infos")
+    with make_vec(make, 2, agents="rows", buffers=3, copy=False, backend="sync") as envs:
+        envs.reset(seed=1)
+        rollouts, kept = [], []
+        for _ in range(2):
+            for _ in range(2):
+                envs.step(np.zeros(envs.num_envs, int))
+            rollouts.append(envs.rollout_view())
+            kept.append(copy.deepcopy(rollouts[-1].infos))
+        assert not np.array_equal(kept[0]["action_mask"], kept[1]["action_mask"])
+        np.testing.assert_equal(rollouts[0].infos, kept[0])
+
+
 def test_errors_of_a_lost_worker_name_all_rows(tmp_path: Path) -> None:
     order = tmp_path / "die"
     factories = [Crowd, partial(Changed, Crowd, partial(die, order))]

@@ -137,7 +137,7 @@ class AgentDict(Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode of all agents."""
+        """Begin an episode."""
         self.alive = frozenset()
         result = self.parallel_env.reset(seed=seed, options=options)
         if self._checks_spaces:
@@ -409,7 +409,7 @@ class AgentStack(AgentDict):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode of all agents."""
+        """Begin an episode."""
         return self._stack(*super().reset(seed=seed, options=options))
 
     def step(self, action: Any) -> Any:
