@@ -516,7 +516,7 @@ def test_sync_for_long(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("workers", WORKERS)
 def test_workers_for_long(workers: str, mode: str) -> None:
-    run(machine(mode=mode, backend=WORKERS[workers]), 12, steps=40, shrinks=False)
+    run(machine(mode=mode, backend=WORKERS[workers]), 8, steps=40, shrinks=False)
 
 
 @pytest.mark.full

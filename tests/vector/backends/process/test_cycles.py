@@ -51,10 +51,10 @@ def resident() -> int:
         *(
             pytest.param(*long, marks=pytest.mark.full)
             for long in [
-                (100, "fork", {}),
-                (100, "fork", {"shared_memory": False}),
+                (60, "fork", {}),
+                (60, "fork", {"shared_memory": False}),
                 (12, "spawn", {}),
-                (60, "forkserver", {}),
+                (30, "forkserver", {}),
             ]
         ),
     ],
