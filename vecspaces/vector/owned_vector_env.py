@@ -56,7 +56,7 @@ _made: weakref.WeakSet[OwnedVectorEnv[Any, Any]] = weakref.WeakSet()
 def _disown_all() -> None:
     """In a forked process: disown all vector envs, which belong to the process that made them."""
     for envs in list(_made):
-        envs._closing = RLock()  # a thread that does not exist here may have it
+        envs._closing = RLock()  # a thread of the parent may hold the former lock
         envs._backend.disown()
         if hasattr(envs, "_engine"):
             envs._engine.disown()

@@ -62,13 +62,13 @@ class Transition(_Fields):
 
     @cached_property
     def row_infos(self) -> Sequence[dict[str, Any]]:
-        """The infos by rows, which are made when they are asked for."""
+        """The infos by rows, which are made at the first access."""
         infos: list[dict[str, Any]]
         infos = snapshot(list(split(self._parts, range(len(self.env_ids))).values()))
         return infos
 
     def _replace(self, **changes: Any) -> Self:
-        """Return the same with other values, and with the attributes."""
+        """Return a transition with some values changed, and the same attributes."""
         transition = super()._replace(**changes)
         vars(transition).update(vars(self))
         return transition
@@ -282,7 +282,7 @@ class SendRecv:
         return np.array(self._engine.restart(sorted(rows), terminate), dtype=np.int64)
 
     def _check_some(self, rows: Sequence[int], call: str, name: str) -> None:
-        """Check that rows may be sent an action, a reset or a call now."""
+        """Raise if rows refuse a `send`, `send_reset` or `send_call` now."""
         check_whole(rows, self._together, name, InvalidActionError)
         self._engine.check_rows(rows, call, name)
 

@@ -52,7 +52,7 @@ _RESET_PARTS = ("reset_async", "reset_wait")
 _STREAM = ("send", "recv")
 _ROLLOUT = ("rollout_view",)
 _EVERY_STEP = (*_STEP, *_STEP_PARTS, *_RESET, *_RESET_PARTS)
-# Methods -> the methods whose overrides they would bypass.
+# By methods of the base class, the methods whose overrides they would bypass.
 _GO_AROUND = {
     _STEP: _STEP_PARTS,
     _STEP_PARTS: _STEP,
@@ -102,7 +102,7 @@ class VectorWrapper(
     #: The attributes with an entry per environment, and the others, that `save_state` saves. None:
     #: the class does not name its state, and `save_state` is refused.
     saved_state: ClassVar[tuple[Sequence[str], Sequence[str]] | None] = None
-    # What a rollout would return unchanged, so that `rollout_view` is refused; empty: nothing.
+    # The values that a rollout would return unchanged, so that `rollout_view` is refused; or "".
     _changes: ClassVar[str] = ""
 
     def __init__(self, env: VectorEnv[ObsType, ActType, ArrayType]) -> None:

@@ -70,7 +70,7 @@ class RemoteBackend(Backend):
 
     @abstractmethod
     def _bind(self, worker: int, restart: Starts | None) -> None:
-        """Send a worker its rows, with their restart if they were another worker's."""
+        """Send a worker its rows, and their `restart` if it replaces another worker."""
 
     @abstractmethod
     def _close_envs(
@@ -109,7 +109,7 @@ class RemoteBackend(Backend):
                 self._bind(worker, None)
             self._await_all(Op.BOUND, deadline, timeout)
         except BaseException as error:
-            # After one is late, or an interrupt, those that still build are not awaited.
+            # After a time limit or an interrupt, workers that still build are not awaited.
             self._opening = not isinstance(error, (StepTimeoutError, KeyboardInterrupt))
             try:
                 self.close(_CLOSE_SECONDS if self._opening else _CLOSE_SOON_SECONDS)

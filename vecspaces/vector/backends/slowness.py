@@ -78,7 +78,7 @@ class SlowWatch:
         episode = call if place.episode is None else place.episode
         if self._warned.get(ids) == episode:
             return
-        # Before the warning, which may be an error, after which the caller waits again.
+        # Before the warning, which a filter may turn into an error: a repeated wait warns no more.
         self._warned[ids] = episode
         stack = self._backend.stack(worker)
         frame, level = sys._getframe(), 1

@@ -61,12 +61,12 @@ class _Message(NamedTuple):
 
 
 class Inbox:
-    """The replies of all threads, for one that waits; signal handlers run during the wait.
+    """The replies of all threads, for a thread that waits; signal handlers run during the wait.
 
     Attributes:
-        messages: What came and was not read.
-        wanted: How many replies of the kind DONE to wait for, so that the thread that waits for a
-            step of all wakes once; anything else wakes it at once.
+        messages: The unread replies.
+        wanted: The number of replies of the kind DONE to wait for, so that a wait for a step of all
+            ends once; any other reply ends the wait.
     """
 
     def __init__(self) -> None:
@@ -274,7 +274,7 @@ class ThreadBackend(RemoteBackend):
         self._inbox = Inbox()
         self._workers: list[Worker] = []
         self._abandoned: list[Worker] = []
-        # The threads that they replaced, until they are bound.
+        # By worker, the replaced thread, until the new thread is bound.
         self._former: dict[int, Worker] = {}
         # The workers that owe a reply to a reset or a step of all.
         self._owing: set[int] = set()

@@ -155,7 +155,7 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
 
 
 def rows_of(counts: Sequence[int]) -> list[range]:
-    """Return the rows of each of some environments that have several."""
+    """Return the rows of each environment with several rows; `counts` are rows per environment."""
     ends = accumulate(counts)
     return [range(end - count, end) for end, count in zip(ends, counts, strict=True) if count > 1]
 

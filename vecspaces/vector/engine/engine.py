@@ -110,7 +110,7 @@ class Engine:
             self._clock.note(OUTSIDE)
 
     def check_rows(self, rows: Collection[int], call: str, name: str) -> None:
-        """Raise if one of some rows refuses a call of `REFUSED_BY_NAMED` now."""
+        """Raise if a row refuses a call of `REFUSED_BY_NAMED` now."""
         refused = refusing(call, rows, self.rows)
         if refused:
             raise refuse_rows(name, refused, self.rows)
@@ -251,7 +251,7 @@ class Engine:
     def issue_rows(
         self, rows: Sequence[int], name: str, starts: Starts, wanted: int | None = None
     ) -> None:
-        """Send a step of some rows; replies contain only these rows, and come when they are ready.
+        """Send a step of some rows; a reply comes as soon as some of these rows are ready.
 
         The step of a row in `starts` begins an episode, in an environment that is built again if it
         failed. Workers report their share of the `wanted` rows together; None: the number of the
@@ -259,7 +259,7 @@ class Engine:
         waits for the caller, and all `wanted` rows of one worker take half of the messages of two.
         """
         if not rows:
-            return  # otherwise there would be nothing to receive
+            return  # no reply would end the ticket
         table, wanted = self.rows, self._wanted if wanted is None else wanted
         share = max(1, wanted // len(self._links.slices)) if self._links.has_spare_core else wanted
         payloads: dict[int, StepRows] = {}
@@ -274,7 +274,7 @@ class Engine:
         for row, (seed, _) in starts.items():
             table.note_start(row, seed, None)
         if self._settings.budget is not None:
-            # In case a worker dies while it writes.
+            # A worker that dies while it writes leaves incomplete rows: the copies replace them.
             ring, numbers = self.ring, np.array(rows, dtype=np.intp)
             observations = self._links.buffers.observations
             observations[ring.after[ring.current]].copy_rows(observations[ring.current], numbers)
@@ -303,9 +303,9 @@ class Engine:
             self.replies.inside = False
 
     def _replace_unusable(self) -> None:
-        """Before a reset, replace workers that are dead, or still busy with a command that is late.
+        """Replace dead workers, and workers busy with a late command, before a reset.
 
-        After an interrupt or an error from here on, the next reset repeats this.
+        After an interrupt or an error, the next reset repeats this.
         """
         supervisor = self.supervisor
         for ticket in self.replies.tickets.values():
@@ -317,7 +317,7 @@ class Engine:
         self._start_dead(self.everyone)
 
     def _start_dead(self, workers: Iterable[int]) -> None:
-        """Replace those of some workers that are dead, before they are sent a command."""
+        """Replace dead workers, before a command is sent to them."""
         for worker in workers:
             if self.supervisor.states[worker] is WorkerState.DEAD:
                 self._start(worker)
@@ -355,7 +355,7 @@ class Engine:
             self._renew(row)
         if self._links.builds_again:
             for worker in workers:
-                self.supervisor.note_dead(worker)  # before an interrupt: it may have begun to close
+                self.supervisor.note_dead(worker)  # an interrupt may leave it half closed
             if not terminate:
                 try:
                     self._retire(workers)
@@ -471,11 +471,11 @@ class Engine:
         at_least: int | None = None,
         by_row: bool = False,
     ) -> T:
-        """Wait until `count` rows, or those of `rows`, are ready; return what `read` returns.
+        """Wait until `count` rows, or all of `rows`, are ready; return the result of `read`.
 
-        After `timeout`, the rows that are ready are received if they are `at_least` so many. If one
-        of them failed, its exception is raised, once, and the others stay ready; with `by_row`,
-        `read` gets the failed rows too.
+        After `timeout`, the ready rows are received if there are `at_least` so many. The exception
+        of a failed row is raised, once, and the other rows stay ready; with `by_row`, `read` gets
+        the failed rows too.
         """
         table, replies = self.rows, self.replies
         self._wanted = count
@@ -502,7 +502,7 @@ class Engine:
             self._raise_endless([part for row in chosen for part in table.ready[row]], chosen)
             if not by_row or table.failures.keys().isdisjoint(chosen):
                 raise
-            # Its row has failed, and the others can be read.
+            # `_raise_endless` let the row fail; the other rows can be read.
             return self.receive(read, len(chosen), 0.0, chosen, by_row=True)
         if replies.closed:
             replies.check_open()

@@ -61,12 +61,12 @@ def allows(call: str, pending: Ticket | None, rows: RowTable) -> bool:
         return False
     if call not in _OF_ALL or rows.state == rows.all_idle:
         return call in _OF_ALL
-    # A state that is not accepted remains in the translation.
+    # The translation deletes the accepted states.
     return not rows.state.translate(None, _OF_ALL[call])
 
 
 def refusing(call: str, rows: Iterable[int], table: RowTable) -> list[int]:
-    """Return those of some rows that refuse a call that names them."""
+    """Return the named rows that refuse a call."""
     state, accepted = table.state, _OF_NAMED[call]
     return [row for row in rows if state[row] not in accepted]
 
@@ -134,7 +134,7 @@ def refuse(
 
 
 def refuse_rows(name: str, rows: Sequence[int], table: RowTable) -> VecspacesError:
-    """Return the error for rows that refuse a call that names them."""
+    """Return the error for named rows that refuse a call."""
     state = table.state
     failed = [row for row in rows if state[row] & FAILED]
     busy = [row for row in rows if state[row] & BUSY]

@@ -61,7 +61,7 @@ class Replies:
 
     @property
     def owing(self) -> set[int]:
-        """The workers that a wait is for."""
+        """The workers whose replies a wait needs."""
         if self.pending is not None:
             return self.pending.owing
         return {worker for ticket in self.tickets.values() for worker in ticket.owing}
@@ -83,7 +83,7 @@ class Replies:
         self.pending = None
 
     def forget(self, workers: Iterable[int], rows: Collection[int]) -> None:
-        """Wait for no reply of some rows of workers, and drop what these rows were sent."""
+        """Drop the commands of some rows of workers, and their replies."""
         for worker in workers:
             self.losses.pop(worker, None)
             for ticket in list(self.tickets.values()):
@@ -94,8 +94,8 @@ class Replies:
     # ------------------------------------------------------------------ replies
 
     def take(self, came: Any) -> None:
-        """Process what has come."""
-        if self.closed:  # the answers are those of workers that close
+        """Process the replies that `wait` returned."""
+        if self.closed:  # workers reply to the close command
             self.check_open()
         self.inside = True
         for reply in self._links.read(came):
@@ -126,7 +126,7 @@ class Replies:
             self.handle_losses()
 
     def _take_other(self, reply: Reply, ticket: Ticket | None) -> None:
-        """Process a reply that does not end a command of a worker."""
+        """Process a reply other than the end of a command."""
         worker, op, _, payload = reply
         supervisor = self.supervisor
         if op is _PART:
@@ -143,7 +143,7 @@ class Replies:
             if supervisor.states[worker] is not WorkerState.DEAD:
                 self.losses[worker] = payload
         elif op is _FAILED and (ticket is not None or worker in supervisor.build_by):
-            # Of a stream, it is unknown which rows can still answer.
+            # In a stream, it is unknown which rows can still answer.
             if worker in supervisor.build_by or (ticket is not None and ticket.op is _STEP_ROWS):
                 self.fail_worker(worker, payload)
             elif ticket is not None and ticket.call == "send":
@@ -164,7 +164,7 @@ class Replies:
         self._note_answers(ticket, worker)
 
     def _answer(self, ticket: Ticket, worker: int, written: Written) -> None:
-        """Process rows of a stream, which have answered or failed before others of their worker."""
+        """Process some rows of a worker's stream, which have answered or failed."""
         rows, infos, failures = written
         table, ring, awaited = self._rows, self._ring, ticket.awaited
         if infos and table.restarted:
@@ -173,7 +173,7 @@ class Replies:
             self.supervisor.hung.discard(worker)
         if self.slow.seen:
             self.slow.note_answer(worker)
-        if not awaited.issuperset(rows):  # some were restarted meanwhile
+        if not awaited.issuperset(rows):  # a restart has dropped some rows
             rows = [row for row in rows if row in awaited]
         if infos and self._links.shares_objects:
             infos = snapshot(infos)
@@ -268,7 +268,7 @@ class Replies:
 
 
 def _whole(ticket: Ticket, worker: int) -> Written:
-    """Return what a reply without a payload stands for: all rows of a worker, without infos."""
+    """Return the meaning of a reply without a payload: all rows of a worker, without infos."""
     return make_written((ticket.payloads[worker].rows, (), ()))
 
 

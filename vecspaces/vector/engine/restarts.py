@@ -30,7 +30,7 @@ class _Loss(NamedTuple):
 
 @dataclass
 class RestartBudget:
-    """Which workers are replaced, and after how many replacements an error is raised."""
+    """The losses that are answered by a restart, and the maximum number of restarts."""
 
     max_restarts: int  # within the window
     window: float  # in seconds

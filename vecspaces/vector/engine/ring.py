@@ -1,4 +1,4 @@
-"""The ring of slots: which one the next step writes, and when a rollout is complete."""
+"""The ring of slots: the slot of the next step, and the end of a rollout."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class SlotRing:
         self.after = [*range(1, slots), 0]
         self.current = 0  # the slot with the last observations
         self.steps = 0  # since `reset`, or since the last rollout began
-        self.begins_rollout = False  # whether the next step does
-        self.is_mixed = False  # whether only some environments were stepped since then
+        self.begins_rollout = False  # whether the next step begins a rollout
+        self.is_mixed = False  # whether the rollout has steps of only some environments
 
     def begin_rollout(self, buffers: Buffers) -> None:
         """Copy the bootstrap observation of a rollout to the beginning of the next rollout."""

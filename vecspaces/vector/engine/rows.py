@@ -23,14 +23,14 @@ NEW = 1
 BUSY = 2
 #: The row has answered, and its result must be received.
 READY = 4
-#: Reset, and sent no action since then. Without READY: by a reset of the vector env, whose result
-#: can be received and may stay unread.
+#: Reset, but not stepped since. Without READY: the result of the vector env's reset can be
+#: received, and may stay unread.
 FRESH = 8
 #: The last step ended the episode. In NEXT_STEP mode this is noted only where it is needed.
 ENDED = 16
 #: The environment raised an exception, and must be built again.
 FAILED = 32
-#: Its worker was lost during a reset of the row: the result reports this, and is not of a step.
+#: Its worker was lost during a reset of the row: the result reports the loss, not a step.
 VOID = 64
 #: Its command was interrupted, or ended by the failure of another row: only `reset()` helps.
 LOST = 128
@@ -146,7 +146,7 @@ class RowTable:
             self._begin(row)
 
     def call(self, row: int) -> None:
-        """Note that a row was sent a call; an unread first observation is not received any more."""
+        """Note that a row was sent a call, which drops an unread first observation."""
         # Not FRESH either: the result of the call must be received.
         self.state[row] = self.state[row] & ~(READY | FRESH) | BUSY
         self.ready.pop(row, None)
@@ -200,7 +200,7 @@ class RowTable:
         self.restarted.discard(row)
 
     def _drop(self, row: int) -> None:
-        """Note that a row has nothing to be received any more."""
+        """Drop the unread result of a row."""
         self.ready.pop(row, None)
         self.results.pop(row, None)
 
@@ -223,7 +223,7 @@ class RowTable:
         self.failures.pop(row, None)
 
     def needs_building(self, rows: Iterable[int]) -> list[int]:
-        """Return those of some rows whose environments a reset must build again."""
+        """Return the rows whose environments a reset must build again."""
         if not (self.failures or self.outdated):
             return []
         return [row for row in rows if row in self.failures or row in self.outdated]

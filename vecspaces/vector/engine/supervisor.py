@@ -20,7 +20,7 @@ Loss = Death | StepTimeoutError
 
 
 class WorkerState(Enum):
-    """The state of a worker; whether it is busy is what the open tickets say."""
+    """The state of a worker; the open tickets say which workers are busy."""
 
     STARTING = "starting"
     READY = "ready"
@@ -101,16 +101,16 @@ class Supervisor:
     def start(self, worker: int, restart: Starts | None = None) -> None:
         """Replace a worker; its next command waits until it is built."""
         if not self.is_closed(worker):
-            self.note_dead(worker)  # until it is started, even if an interrupt comes
+            self.note_dead(worker)  # stays so if an interrupt prevents the start
             try:
                 self._links.start(worker, restart)
             except Exception:
-                # Another thread may close what is being started.
+                # Another thread may close the vector env during the start.
                 if not self.is_closed(worker):
                     raise
         if self.is_closed(worker):  # by a signal handler or another thread
             self._links.end(worker)
-        # First: an interrupt between the two leaves no starting worker without a limit.
+        # Before `move`: a worker that is STARTING has a time limit, even after an interrupt.
         self.build_by[worker] = Deadline(self._limit)
         self.move(worker, "start")
 
@@ -212,7 +212,7 @@ class Supervisor:
     ) -> tuple[Message | str, str | None]:
         """Return the position, as text, and the stack of the first environment that is running.
 
-        Only the first, since asking may take `patience` seconds.
+        Only the first environment, since its worker may need `patience` seconds to answer.
         """
         running = [worker for worker in workers if self._links.running(worker)]
         if not workers:

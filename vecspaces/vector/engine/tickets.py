@@ -18,8 +18,7 @@ class Ticket(SimpleNamespace):
     Attributes:
         number: Repeated by every reply; a reply whose number has no open ticket is dropped.
         op: The command.
-        call: What ends it: "reset", "step" or "call" for the waits of these names, "send" for
-            `recv`.
+        call: The wait that ends it: "reset", "step" or "call"; "send" stands for `recv`.
         payloads: By worker, the arguments.
         owing: The workers that have not replied.
         rows: The rows that an interrupt loses; None: all.

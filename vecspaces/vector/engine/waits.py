@@ -102,7 +102,7 @@ class Waits:
     ) -> None:
         """Wait until rows of a stream are ready."""
         replies, table, since = self._replies, self._rows, time.monotonic()
-        # With restarts of late workers, each row has its own time limit, which bounds the wait.
+        # If late workers are restarted, the time limits of the rows bound the wait.
         limit = timeout
         if limit is None and not self._restarts_late:
             limit = self._settings.step_timeout
@@ -168,7 +168,7 @@ class Waits:
         )
 
     def _end_late_rows(self) -> bool:
-        """Restart the workers of rows that are late, or let these fail; return whether any is."""
+        """Restart the workers of late rows, or let the rows fail; return whether a row is late."""
         if not self._row_deadline().passed:
             return False
         replies, links = self._replies, self._links
@@ -197,7 +197,7 @@ class Waits:
         replies, table = self._replies, self._rows
         seconds = self._settings.step_timeout or self._settings.start_timeout
         building = self._supervisor.build_by
-        # The time of rows whose worker is still built has not begun.
+        # The time limit of a row begins when its worker is built.
         for row in [row for row in ticket.rows or () if row in ticket.awaited]:
             worker = self._supervisor.of[row]
             if worker in building:
@@ -228,7 +228,7 @@ class Waits:
         advice = f"wait again, {self._links.reset_advice}or close()"
         if timeout is None and settings.step_timeout is None:
             advice += " (start_timeout bounds the first reset)"
-        # A very short wait, such as timeout=0, does not read a stack.
+        # A wait with timeout=0 reads no stack, since reading takes longer.
         where = self._supervisor.find_running(replies.owing, min(PATIENCE, seconds))
         error = overdue(replies.verb, seconds, rows, running, advice, *where)
         # The timeout of a single wait may be used to check whether something is ready.
@@ -284,7 +284,7 @@ class Waits:
         workers = [failure.worker for failure in failures if failure.worker >= 0]
         is_dead = any(states[worker] is WorkerState.DEAD for worker in workers)
         if pending is not None and pending.call == "call" and not is_dead:
-            # An exception in a method breaks nothing, and late replies of others are dropped.
+            # After an exception in a method the rows are usable; late replies are dropped.
             del replies.tickets[pending.number]
             replies.pending, replies.failures = None, []
         else:

@@ -206,7 +206,7 @@ def without_advice(error: WorkerDiedError | StepTimeoutError) -> Message:
 def reworded(error: Loss, what: Message, advice: Message | str, **attributes: Any) -> Loss:
     """Return the error for the same loss with another text; the place of the environment stays."""
     changed = copy.copy(error)
-    changed.__cause__ = error.__cause__  # which a copy leaves out
+    changed.__cause__ = error.__cause__  # `copy` drops the cause
     changed.args = (Message("{}: {}{}", what, advice, error.args[0].fields[2]),)
     vars(changed).update(attributes)
     return changed

@@ -106,7 +106,7 @@ def _by_key(
 ) -> dict[str, tuple[Sequence[int], list[Any]]]:
     """Sort infos by key; return the rows that report each key, and their values."""
     keys = dicts[0] if dicts else ()
-    # The usual case: every info has the keys of the first, and no more.
+    # The usual case: all infos have the same keys.
     if sum(map(len, dicts)) == len(keys) * len(dicts):
         try:
             return {key: (rows, [info[key] for info in dicts]) for key in keys}
@@ -202,7 +202,7 @@ def _pack_all(
 
 
 def _unpack_all(packed: Mapping[str, tuple[Any, ...]]) -> Columns:
-    """Return what infos by row are unpickled as."""
+    """Restore the columns that `_pack_all` packed."""
     return {key: _unpack(*column) for key, column in packed.items()}
 
 

@@ -70,7 +70,7 @@ class Written(NamedTuple):
     """The rows that a reset or a step of a group wrote, in the slot of the command."""
 
     rows: Sequence[int]
-    infos: Sequence[Part]  # of one group of the process after the other
+    infos: Sequence[Part]  # one part per group of the process
     # Rows of `STEP_ROWS` that failed and are not among `rows`, each with its `Failure`.
     failures: Sequence[tuple[Sequence[int], Any]] = ()
 
@@ -89,11 +89,11 @@ class SaveRows(NamedTuple):
 class RowState(NamedTuple):
     """The state of a row, which can be loaded into any row of an equal environment."""
 
-    packed: bytes  # what the group saved
-    observation: Any  # the last one
-    infos: Mapping[str, Any]  # those of the `info_space`
-    seed: int | None  # the last one
-    options: Any  # of autoresets
+    packed: bytes  # the state of the environment and its wrappers
+    observation: Any  # the last observation
+    infos: Mapping[str, Any]  # the infos of the `info_space`
+    seed: int | None  # the last seed
+    options: Any  # the options of autoresets
     has_ended: bool
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 class Place(NamedTuple):
     """The environment that a worker is busy with, and its position."""
 
-    env_ids: Sequence[int]  # all of the worker's if it is not known which
+    env_ids: Sequence[int]  # all environments of the worker if the busy one is unknown
     text: str = ""  # empty if the position is not known
     episode: int | None = None  # distinguishes episodes; None if they are not counted
     function: str = "env_fn"  # what runs while the environment is built

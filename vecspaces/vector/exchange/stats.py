@@ -71,7 +71,7 @@ class Timings:
         if not self._passes:
             return
         assert self._began is not None
-        # All at once, so that an interrupt leaves nothing counted in part.
+        # Taken before they are counted, so that no pass is counted twice after an interrupt.
         passes, self._passes, self._readings = self._passes, [], 0
         rows = np.concatenate([rows for rows, _ in passes])
         # The time between two passes is waiting, not stepping.
@@ -81,7 +81,7 @@ class Timings:
         now = perf_counter_ns()
         self._worker += (int(took.sum()), now - self._began)[: len(self._worker)]
         self._began = now
-        low = rows.min()  # rows of other workers stay untouched: they count at the same time
+        low = rows.min()  # other workers write the counters of other rows at the same time
         counters = self._counters[low : rows.max() + 1]
         counters[:, _COUNT] += np.bincount(rows - low)
         counters[:, _TOTAL] += np.bincount(rows - low, took).astype(np.int64)

@@ -45,7 +45,7 @@ class Built:
     env: Any
     observation_spaces: tuple[Space[Any], ...]
     action_spaces: tuple[Space[Any], ...]
-    # Converts actions for the library that made the spaces; None if they are the same.
+    # Converts actions for the library that made the spaces; None: no conversion is needed.
     translate: Callable[[Any], Any] | None
     info_space: InfoSpace
     is_vector: bool = False
@@ -71,8 +71,8 @@ class Builder:
 
     def __init__(self, mode: AutoresetMode, validate: bool = False) -> None:
         self.mode, self.validate = mode, validate
-        # The last space of each name, and what it was converted to: environments one after the
-        # other with equal spaces share one object.
+        # The last space of each name, and its conversion: consecutive environments with equal
+        # spaces share one object.
         self._last: dict[str, tuple[Any, Space[Any]]] = {}
 
     def check(self, env: Any, number: int) -> Built:
@@ -118,7 +118,7 @@ class Builder:
         return Built(env, observations, actions, translate, self._info_space(env), is_vector=True)
 
     def _info_space(self, env: Any) -> InfoSpace:
-        """Return the info_space of an environment, the same object for all that are equal."""
+        """Return the info_space of an environment; equal spaces are one object."""
         space = _info_space_of(env)
         return (
             cast("Dict[Any]", self._native("info_space", space))
@@ -127,7 +127,7 @@ class Builder:
         )
 
     def _native(self, name: str, space: Any) -> Space[Any]:
-        """Return a space of vecspaces, the object of the environment before if they are equal."""
+        """Return a space of vecspaces; consecutive equal spaces are one object."""
         last, converted = self._last.get(name, (None, None))
         if converted is None or not (space is last or _is_equal(space, last)):
             converted = native_space(space)
@@ -138,7 +138,7 @@ class Builder:
 def _is_equal(space: Any, other: Any) -> bool:
     try:
         return is_twin(space, other)
-    except Exception:  # an attribute leads back to the space, or may raise anything
+    except Exception:  # an attribute refers to the space itself, or raises anything
         return False
 
 
@@ -244,7 +244,7 @@ class GroupDescription:
         )
 
     def change_since(self, other: GroupDescription) -> str | None:
-        """Return a text about what differs, and must not, after environments were built again."""
+        """Return a text about the first difference after environments were built again, or None."""
         for kind, known, now in (
             ("number of rows", [list(other.counts)], [list(self.counts)]),
             ("observation space", other.observation_spaces, self.observation_spaces),

@@ -72,10 +72,10 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
 
 
 def is_from_env(error: BaseException, others_go_on: bool = True) -> bool:
-    """Whether an exception is treated as an environment's: if its type is in `RAISED`.
+    """Whether an exception belongs to the environment that raised it: its type is in `RAISED`.
 
-    If other rows continue, only interrupts are not, because libraries that wait raise exceptions
-    that are no `Exception`, such as the cancellation of a task.
+    If other rows continue, this holds for all exceptions except KeyboardInterrupt: libraries that
+    wait raise exceptions that are no `Exception`, such as the cancellation of a task.
     """
     kind = type(error)  # isinstance would read the exception's __class__, which may raise
     passes = not others_go_on or issubclass(kind, KeyboardInterrupt)

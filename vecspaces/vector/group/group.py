@@ -218,8 +218,8 @@ class Group(ABC):
     def _rebuild(self, broken: Iterable[int], begun: Iterable[int]) -> Failures:
         """Build failed environments again; return the rows in which this fails, with the failures.
 
-        Failed are the `broken` rows, and the rows of `begun` that failed in a stream: the caller
-        may have sent the reset before it received the failure.
+        The failed rows are `broken` and those rows of `begun` that failed in a stream, of which
+        the caller may not have known when it sent the reset.
         """
         wanted, failures = self._failed.intersection(begun).union(broken), Failures()
         try:
@@ -235,9 +235,9 @@ class Group(ABC):
     def _build_again(self, place: int, rows: Sequence[int]) -> Failure | None:
         """Close an environment, then build it again: there may be no memory for two."""
         self._progress[0] = rows[0]
-        self._failed.update(rows)  # until it is built, even if an interrupt comes
+        self._failed.update(rows)  # an interrupt leaves them failed
         former = self.built[place]
-        close_all([former], rows[0])  # its error would hide the first one
+        close_all([former], rows[0])  # without its error, which would hide the first error
         former = dataclasses.replace(former, env=None)
         self.replace(place, former)
         gc.collect()
@@ -320,7 +320,7 @@ class Group(ABC):
 
 
 def reset_arguments(seed: Any, options: Any) -> dict[str, Any]:
-    """Return the arguments of a reset; environments without `options` can be reset without any."""
+    """Return the arguments of a reset; None omits `options`, which some environments lack."""
     return {"seed": seed} if options is None else {"seed": seed, "options": options}
 
 

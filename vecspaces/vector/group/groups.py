@@ -36,9 +36,9 @@ def build_group(
     validate: bool = False,
     note_building: Callable[..., None] | None = None,
 ) -> Group | Groups:
-    """Call each factory once, check what it returns, and make a group of all.
+    """Call each factory once, check its result, and make a group of all results.
 
-    `first` is the index of the first one in the vector env. `note_building` is called with the
+    `first` is the index of the first factory in the vector env. `note_building` is called with the
     index of each factory before the factory, and with -1 at the end.
     """
     builder, built = Builder(mode, validate), list[Built]()
@@ -88,7 +88,7 @@ class Groups:
         self._running = groups[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        self.flush_timings()  # before the memory is copied, which the groups share
+        self.flush_timings()  # into the memory that the groups share, before it is copied
         return vars(self)
 
     @property

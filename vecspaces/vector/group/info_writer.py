@@ -63,7 +63,7 @@ class InfoWriter:
                 write(values)
             except Mismatch as error:
                 raise _named(error, key) from error.__cause__
-            # A write would take the cache line from the other workers, whose rows are in it too.
+            # A write would invalidate the cache line, which has rows of other workers too.
             if mask.tobytes() != everything:
                 mask[:] = everything
             declared += len(values)

@@ -38,7 +38,8 @@ from vecspaces.vector.group.validation import Validated
 
 # Access to members of enumerations is slow.
 _NEXT_STEP, _SAME_STEP = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
-# A writer takes 30 us to make, and is seldom used again if others are stepped together each time.
+# The maximum number of stored writers: making a writer takes 30 us, but if each step has other
+# rows, it is seldom used again.
 _MOST_RUNS = 64
 #: The result of a step of an environment, or of a stepper in its place.
 EnvStep = tuple[Any, Any, Any, Any, Any]
@@ -211,7 +212,7 @@ class SingleEnvs(Group):
                     try:
                         result = stepper.step(action)
                     except RAISED as error:
-                        # The environment raised it, not the checks of its result below.
+                        # Raised by the environment; checks of its result follow.
                         raise Failure.of(error, (row,), "step") from None
                     try:
                         observation, reward, terminated, truncated, info = result

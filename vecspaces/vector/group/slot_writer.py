@@ -18,7 +18,7 @@ MOST_SINGLE_WRITES = 2
 class SlotWriter:
     """Writes the results of a step into consecutive rows of one slot; bound once.
 
-    `whole` is the writer of all rows of the group, unless this is it.
+    `whole` is the writer of all rows of the group; None: this writer.
 
     Attributes:
         take_actions: Returns the actions of these rows.
@@ -41,8 +41,8 @@ class SlotWriter:
         self.take_actions = buffers.actions.reader(low, rows.stop)
         self._low, self._nothing = low, bytes(len(rows))
         self._rows = rows if len(rows) <= MOST_SINGLE_WRITES else None
-        # Whether flags of earlier steps must be cleared; few steps end an episode. Of some rows,
-        # any writer may have written them.
+        # Whether flags of earlier steps must be cleared; few steps end an episode. A writer of some
+        # rows always clears them, since other writers may have set them.
         self._marked = True
 
     def write(

@@ -37,7 +37,7 @@ _SPACES = ("gymnasium.spaces.", "vecspaces.spaces.")
 # The attributes of wrappers, also of PettingZoo's.
 _INSIDE = ("env", "parallel_env", "aec_env")
 _MAIN = ("__main__", "__mp_main__")
-# What cloudpickle replaces by a copy of another type.
+# Types of which cloudpickle makes copies of another type.
 _COPIED = (io.TextIOWrapper, memoryview)
 _GENERATOR = ("_np_random", "_np_random_seed")
 _ADVICE = "give the environment get_state() and set_state(env_state), or its class __getstate__()"
@@ -116,7 +116,7 @@ def _vars(value: Any) -> dict[str, Any]:
 
 
 def _has_get_state(env: Any) -> bool:
-    """Whether an environment has `get_state()` and `set_state(env_state)`, and not namesakes."""
+    """Whether an environment has `get_state()` and `set_state(env_state)`, by their signatures."""
     try:
         getter, setter = map(inspect.signature, (env.get_state, env.set_state))
     except (AttributeError, TypeError, ValueError):
@@ -170,11 +170,11 @@ def _kept(levels: Sequence[Any]) -> dict[int, Place]:
 
 def _stays(name: str, value: Any) -> bool:
     """Whether an attribute is not part of a state: code, or an object of the process."""
-    if isinstance(value, FunctionType):  # one that has a name is saved by it, a closure by value
+    if isinstance(value, FunctionType):  # named functions are pickled by name, closures by value
         is_anonymous = value.__module__ in _MAIN or "<" in value.__qualname__
         return value.__closure__ is None and is_anonymous
     module = type(value).__module__
-    if module.startswith(_SPACES):  # another one may be a region that steps change
+    if module.startswith(_SPACES):  # under another name, it may be a region that steps change
         return name.endswith(("_space", "_spaces")) and _is_unused(value)
     is_window = module.startswith("pygame") and type(value).__name__ in _OF_A_WINDOW
     return is_window or module.startswith(_OF_A_PROCESS)
@@ -192,9 +192,10 @@ def _is_unused(value: Any) -> bool:
 
 
 def _find_class(levels: Sequence[Any], name: str) -> Any:
-    """Return a class of the main module as the code of an environment knows it, or None.
+    """Return a class of the main module to which an environment's code refers, or None.
 
-    The main module of a worker, or of the next run, may have none or another one of this name.
+    The main module of a worker, or of the next run, may lack the class, or have another of its
+    name.
     """
     kinds = {kind for level in levels for kind in type(level).__mro__}
     codes = [value for kind in kinds for value in vars(kind).values()]

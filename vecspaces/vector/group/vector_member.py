@@ -50,8 +50,8 @@ class VectorMember(Group):
     def begin_anew(self, starts: Starts) -> None:
         """Drop the state of all episodes; the next step of `starts` reports lost episodes."""
         self._slot = 0  # with its last observations
-        # Rows whose worker was replaced, until they begin an episode, or until a step has reported
-        # their loss. `_first` is the result of the reset after it, until a step has returned it.
+        # Rows whose worker was replaced, until they begin an episode or a step reports their loss.
+        # `_first` is the result of the reset after the replacement, until a step returns it.
         self._lost = starts
         self._first: tuple[Any, Columns] | None = None
         # Seeds and options, if the next step must begin an episode in all rows.
@@ -121,7 +121,7 @@ class VectorMember(Group):
         return observations, self._columns(infos)
 
     def _reset_lost(self, command: str) -> tuple[Any, Columns] | None:
-        """Return the result of the reset after a restart, which is made before any other call."""
+        """Return the result of the reset after a restart, which precedes any other call."""
         if self._lost and self._first is None:
             starts = [self._lost.get(row, (None, None)) for row in self.rows]
             seed = self._seed([seed for seed, _ in starts])
@@ -133,7 +133,7 @@ class VectorMember(Group):
     # ------------------------------------------------------------------ step
 
     def begin_rows(self, starts: Starts) -> None:
-        """Let the next step, which is one of all rows, begin an episode."""
+        """Let the next step begin an episode, in all rows."""
         self._starts = starts
 
     def step_rows(
@@ -250,7 +250,7 @@ class VectorMember(Group):
     # ------------------------------------------------------------------ calls
 
     def call_rows(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
-        """Call a method of some environments, or of a vector env without separate ones.
+        """Call a method of some environments, or of a vector env without separate environments.
 
         A function is called with an environment, or with the vector env if it is Gymnasium's, which
         does not support this.
@@ -341,11 +341,11 @@ class VectorMember(Group):
             return known[0]
         if holds_envs(self._env):
             return by_env
-        # All of its environments have one generator, which depends on all of their seeds.
+        # Its environments share a generator, whose seed is derived from all of their seeds.
         return derive_seed(np.random.SeedSequence(known))
 
     def _by_env(self, values: Sequence[Any]) -> list[Any]:
-        """Return one value per environment, that of its first row if it has several."""
+        """Return one value per environment: the value of its first row."""
         counts = getattr(self._env, "rows_per_env", (1,) * len(values))
         return [values[end - count] for end, count in zip(accumulate(counts), counts, strict=True)]
 

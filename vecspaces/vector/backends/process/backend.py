@@ -101,7 +101,7 @@ class Handle:
 
     Attributes:
         built: Whether its environments are built.
-        alive: Whether it is not known to have ended.
+        alive: False once its end is known.
         watched: Whether the poller watches its descriptors.
     """
 
@@ -114,7 +114,7 @@ class Handle:
 
     @property
     def every(self) -> set[int]:
-        """The descriptors that it is written to, and that report what it sends, and its end."""
+        """The descriptors to write to, to read from, and of the worker's end."""
         return {self.channel.out_fd, self.channel.fd, self.process.watch}
 
     def flush(self, poller: Poller) -> None:
@@ -184,7 +184,7 @@ class ProcessBackend(RemoteBackend):
         self._looks, self._next_look = False, 0.0
         # The descriptors that are being read.
         self._ready: list[tuple[int, int]] = []
-        # The thread that collects, or 0: its signal handlers, or other threads, may call `close`.
+        # The thread that waits, or 0: its signal handlers, or other threads, may call `close`.
         self._collecting = 0
         # By busy worker, the commands that it has not ended, in their order; and the maximum number
         # of busy workers while the caller polls before it sleeps: each of them has its own core.
@@ -358,7 +358,7 @@ class ProcessBackend(RemoteBackend):
         for index in unanswered:
             handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
         self._await_others(deadline)
-        # Another thread may have closed some, because it was about to replace them.
+        # Another thread may have closed workers that it was about to replace.
         unanswered.intersection_update([i for i in unanswered if handles[i].alive])
         every = {index: handles[index].every for index in unanswered}
         for index in unanswered:
@@ -498,13 +498,13 @@ class ProcessBackend(RemoteBackend):
         handle = self._handles[index]
         handle.alive = False
         handle.process.wait(_EXIT_SECONDS)
-        # Several have often ended together.
+        # Workers often end together.
         end_trees(handle.process for handle in self._handles if handle.process.wait(0.0))
         code = handle.process.exitcode()
         return Death(code, stack=handle.stacks.read_crash(code))
 
     def _forget(self, handle: Handle) -> None:
-        """Stop watching a worker, whose descriptors another one may soon have."""
+        """Stop watching a worker, whose descriptors another worker may soon have."""
         if not handle.watched:
             return
         for fd in handle.every:
@@ -513,7 +513,7 @@ class ProcessBackend(RemoteBackend):
         handle.watched = False
 
     def _has_rows(self, worker: int) -> bool:
-        """Whether a worker's environments have rows: there are none before all are built."""
+        """Whether a worker's environments have rows, which exist once all workers are built."""
         return self._handles[worker].built and bool(self._descriptions)
 
     def locate(self, worker: int) -> Place:

@@ -312,7 +312,7 @@ if system.FORK:
 
     @contextlib.contextmanager
     def _environment(variables: dict[str, str]) -> Iterator[None]:
-        """Replace the variables that a program inherits which is started by no worker."""
+        """Replace the variables of this process, except its mark, while a fork server starts."""
         before = dict(os.environ)
         unmarked = {name: text for name, text in variables.items() if name != MARK}
         set_variables(unmarked | ({MARK: before[MARK]} if MARK in before else {}))

@@ -74,7 +74,7 @@ class StackFile:
 
     @classmethod
     def make(cls) -> StackFile:
-        """Make one; without a file where processes cannot be given descriptors."""
+        """Make a StackFile; without a file where processes do not inherit descriptors."""
         if not system.DESCRIPTORS:
             return cls()
         pipe = descriptors.nonblocking_pipe
@@ -149,7 +149,7 @@ class StackFile:
         thread, _, answers = self._read_head()
         if not thread:
             return None
-        # A second request before the first one is answered would change what is being read.
+        # The answer to a second request would overwrite the first answer while it is read.
         if answers >= self._asked:
             os.write(self._ring, b"?")
             self._asked = answers + 1

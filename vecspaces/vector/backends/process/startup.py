@@ -40,7 +40,7 @@ class Surroundings(NamedTuple):
 
     @classmethod
     def here(cls, threads: int | None) -> Surroundings:
-        """Return those of this process, for workers whose native libraries use a number of threads.
+        """Return the surroundings of this process; `threads` is for native libraries of workers.
 
         MPI's variables are left out, because a worker that imports mpi4py would act as a rank.
         """
@@ -54,11 +54,11 @@ class Surroundings(NamedTuple):
         return cls(variables, list(sys.path), folder)
 
     def marked(self, mark: str) -> Surroundings:
-        """Return those of a worker, whose programs are found by a mark."""
+        """Return the surroundings of a worker, whose programs are found by a mark."""
         return self._replace(variables={**self.variables, MARK: mark})
 
     def adopt(self) -> None:
-        """Set them in this process; its folder stays if the other one was deleted."""
+        """Set variables, path and folder of this process; a deleted folder is not set."""
         set_variables(self.variables)
         sys.path[:] = self.path
         if self.folder is not None:

@@ -108,8 +108,8 @@ def _find(trees: Collection[Tree]) -> set[int]:
             fields = stat[stat.rindex(b")") + 2 :].split(None, 20)
             if fields[0] in b"ZX" or int(fields[19]) < since or pid == os.getpid():
                 continue
-            # A member of the group keeps its number from being reused; the session tells a worker
-            # whose number was reused after the last one had ended.
+            # A number is not reused while its group has members; after that, the session
+            # distinguishes another process with the number.
             is_member = (int(fields[2]), int(fields[3])) in groups
             if is_member or any(map(_read(f"/proc/{name}/environ").__contains__, tokens)):
                 members.add(pid)

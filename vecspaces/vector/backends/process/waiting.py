@@ -14,7 +14,7 @@ from vecspaces import system
 
 Ready = TypeVar("Ready")
 
-#: Longer than most waits for cheap environments; negligible beside the others.
+#: Longer than most waits for cheap environments; negligible in waits for slow environments.
 SPIN_SECONDS = 100e-6
 #: The longest system call of a wait. A signal that comes just before the call, or that another
 #: thread takes, does not end it, and its handler runs after the call.

@@ -29,8 +29,7 @@ from vecspaces.vector.exchange.messages import HEADER, Op, Starts, StepRows, Wri
 from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups
 
-# How long a worker may run after the end of its caller, so that an idle one closes its
-# environments.
+# How long a worker may run after the end of its caller, to close its environments.
 _END_GRACE = 0.4
 # The interval of checks for the caller's end, if no descriptor reports it.
 _LOOK_MILLISECONDS = 250
@@ -76,7 +75,7 @@ def worker_main(
         channel.spins = setup.spins
         channel.send(built)
         worker = Worker(channel, group, setup)
-        del setup  # its factories may refer to data, and may be replaced
+        del setup  # frees the factories, and the data to which they refer
         if not worker.run():
             fell([tree])
 
@@ -148,7 +147,7 @@ class Worker:
         self._group.bind(self._buffers, low, self._index, restart)
 
     def _serve(self) -> tuple[Op, int, int, bytes] | None:
-        """Execute commands; return the one that ended it, or None if the caller has ended."""
+        """Execute commands; return the close command, or None if the caller has ended."""
         channel, group = self._channel, self._group
         receive, send = channel.receive, channel.send
         steps, index = self._buffers.positions.steps, self._index

@@ -58,7 +58,7 @@ class GroupActor:
         """Execute a command; return its reply and the written rows."""
         op = Op(number)
         group = self._group
-        if group is None:  # it could not be built, which the caller knows
+        if group is None:  # `build` failed, and its reply told the caller
             return Op.DONE, None, None
         rows = group.rows
         try:

@@ -30,7 +30,7 @@ from vecspaces.vector.exchange.failures import Death, Failure, Message, died_wit
 from vecspaces.vector.exchange.messages import STEPS, CannotSend, Op, Reply, Starts
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 
-# The pause before starting another actor instead of one that never started.
+# The pause before the next attempt to start an actor.
 _PAUSE_SECONDS = 0.05
 
 
@@ -100,7 +100,7 @@ class RayBackend(RemoteBackend):
         self._requests[method.remote(*request.arguments)] = request
 
     def _start_again(self, worker: int, error: Exception) -> None:
-        """Start another actor instead of one that never started, and repeat its requests."""
+        """Replace an actor that never started, and repeat its requests."""
         assert self._reservation is not None
         self._startup_errors[worker] = error
         self._pause_until = time.monotonic() + _PAUSE_SECONDS
