@@ -91,12 +91,12 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         shape = self.single_action_space.shape or ()
         self._shape, self._folded = (count, *shape), (env.num_envs, width, *shape)
         self._alive = np.ones((env.num_envs, width), np.bool_)
-        # For rollouts: who was alive, which episodes were over, and rewards and flags, last.
+        # For rollouts, the last steps: agents alive, ended episodes, rewards and flags.
         self._history: deque[tuple[Any, ...]] = deque(maxlen=buffers)
         # The environments of the pending reset (None: all), and the rows of the pending call.
         self._begun: list[int] | None = None
         self._called: tuple[list[int], list[int]] = [], []
-        # Their observations in one environment, and that of an agent that is gone.
+        # The observations of an environment's agents, and the observation of an agent that is gone.
         self._stacked = batch_space(observations[0], width)
         self._absent = absent_value(observations[0])
 
@@ -138,7 +138,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         return rows, envs
 
     def _divide_options(self, options: Any) -> tuple[Any, Any]:
-        """Return options whose mask is one of environments, and the numbers of these."""
+        """Return options with a mask of environments, and the numbers of these environments."""
         if not isinstance(options, Mapping) or "reset_mask" not in options:
             return options, None
         rows = masked_rows(options["reset_mask"], self.num_envs)
@@ -240,7 +240,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         terminations, truncations, alive = flags[: ALIVE + 1]
         merged = self._merge(infos, len(terminated)) if infos else {}
         lost = infos.get("_worker_restarted")
-        if lost is not None:  # they have the last known observations
+        if lost is not None:  # lost episodes end with the last known observations
             rewards[lost], terminations[lost] = 0.0, False
             truncations[lost] = self._alive[envs][lost]
             if not self._same_step:
@@ -284,7 +284,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
     ) -> Any:
         """Add the infos of all rows; return the rows of observations.
 
-        `over` is None where episodes are over that have no agents.
+        `over` says which episodes are over; None, after a reset: those without agents.
         """
         alive, single = flags[ALIVE], self.single_observation_space
         count, is_full = alive.size, 0 not in alive.tobytes()
@@ -334,7 +334,7 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         self._ask("send", self._before_step(actions, rows, envs), envs)
 
     def send_reset(self, env_ids: Any = None, *, seed: Any = None, options: Any = None) -> None:
-        """Send environments a reset, in the order of their first rows; the seeds are theirs."""
+        """Send environments a reset, with a seed per environment, in the order of first rows."""
         _, envs = self._divide(env_ids, "send_reset")
         self._ask("send_reset", envs, seed=seed, options=options)
 

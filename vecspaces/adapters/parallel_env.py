@@ -483,7 +483,7 @@ class AgentStack(AgentDict):
             raise kind(text) from None
 
     def lost_info(self, first: Mapping[str, Any]) -> dict[str, Any]:
-        """Return nothing: `AgentRows` knows who was alive."""
+        """Return an empty info: `AgentRows` stores which agents were alive."""
         return {}
 
 

@@ -48,8 +48,8 @@ class PoolEnv:
         self._pool = pool
         self.env_id, self.episodes, self.command = env_id, 0, ""
         self.observation_space, self.action_space = pool.observation_space, pool.action_space
-        # The future of the pending command, a result and an error; why a step is refused now; and
-        # the error of every further command.
+        # The result and error of the pending command; the reason to refuse a step now; the error
+        # of all further commands.
         self._answer: asyncio.Future[tuple[Any, Exception | None]] | None = None
         self._why_not = "was not reset yet"
         self._fault: Exception | None = None

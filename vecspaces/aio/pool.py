@@ -168,7 +168,7 @@ class Pool:
         self._batch = create_empty_array(self.action_space, 1)
         self._loop: Any = None
         self._fault: Exception | None = None  # after `aclose`, or if no environment is left
-        # How often to look for a late or slow row after it was sent a command: a part of its limit.
+        # The interval of checks for late and slow rows, a part of the time limit.
         limit = limits.get("step_timeout") or limits.get("start_timeout") or 300.0
         slow = limits.get("slow_warning", 60.0) or math.inf
         limit = min(limit, 1e6)  # infinity is allowed
@@ -398,11 +398,11 @@ class Pool:
             self._free.append(row)
             self._serve()
         elif (self._held | self._pending).keys().isdisjoint(self._slices[worker]):
-            self._renewals[worker] += 1  # the last of its rows has come
+            self._renewals[worker] += 1  # no row of the worker is in use
             self._start_again(worker, terminate=False)
 
     def _start_again(self, worker: int, terminate: bool) -> None:
-        """Start a worker again; its rows are usable when it has built them, and answered a call."""
+        """Start a worker again; its rows are usable once they are built and answer a call."""
         rows = self._slices[worker]
         self._begun[worker] = 0
         self._free = deque(row for row in self._free if row not in rows)

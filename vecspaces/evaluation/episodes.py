@@ -118,7 +118,7 @@ class EpisodeQueue:
             playing = [None if row in lost else self._playing[row] for row in rows]
             self._tracks.take(received, playing, {self._playing[row] for row in begun})
         stepped: Any = slice(None)
-        if begun or lost:  # these rows took no step
+        if begun or lost:  # rows without a step
             stepped = [row not in self._starting and row not in lost for row in rows]
         stepped_rows = received.env_ids[stepped]
         self._totals[stepped_rows] += received.rewards[stepped]
@@ -182,7 +182,7 @@ class EpisodeQueue:
             envs.send_reset(plain, seed=[self._seeds[self._playing[row]] for row in plain])
         for row in starting:
             k = self._playing[row]
-            options = copy.deepcopy(self._options[k])  # an environment may change what it gets
+            options = copy.deepcopy(self._options[k])  # an environment may change its options
             if options is not None:
                 envs.send_reset([row], seed=[self._seeds[k]], options=options)
 
@@ -216,7 +216,7 @@ class EpisodeQueue:
         rows = [row for row in error.env_ids if self._playing[row] != _IDLE]
         self._lost.update(rows)
         for row in error.env_ids:
-            self._begun[row] = 0  # by its next worker
+            self._begun[row] = 0  # the next worker has begun no episode
         if self._resetting:  # counted here, because not every row will report it
             self._died_in_reset.update(rows)
             for row in rows:
@@ -243,7 +243,7 @@ class EpisodeQueue:
                 f"the last time {line.rpartition(': ')[0]}: {alone}) plays it alone"
                 f"{newline}{place}",
             )
-            told.__cause__ = error.__cause__  # which a copy leaves out
+            told.__cause__ = error.__cause__  # `copy` drops the cause
             raise told
 
     def _name(self, k: int) -> str:

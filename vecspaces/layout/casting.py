@@ -99,7 +99,7 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
     except RAISED as error:  # ragged lists, and whatever an __array__ may raise
-        # A tensor says what to call first: `detach()`, `cpu()`.
+        # The error of a tensor names the call that is missing: `detach()`, `cpu()`.
         reason = f": {error!r}" if hasattr(value, "__array__") else ""
         raise Mismatch(show_type(dtype, shape), show_value(value) + reason, path) from error
     source = array.dtype
@@ -111,7 +111,7 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
             return array.astype(dtype)
         if np.can_cast(source, dtype, "same_kind"):
             return array.astype(dtype)
-    numeric = source.kind not in "OUS"  # the value says more than an array of objects or strings
+    numeric = source.kind not in "OUS"  # the value in place of an array of objects or strings
     raise Mismatch(show_type(dtype, shape), show_value(array if numeric else value), path)
 
 
@@ -136,7 +136,7 @@ def fit_batch(
         return fit(batch, dtype, whole, path)
     except Mismatch:
         if isinstance(batch, np.ndarray):
-            # A dtype or shape that is wrong for the whole array concerns no single row.
+            # A wrong dtype or shape concerns the whole array, not a row.
             told_apart = batch.shape == whole and batch.dtype.kind in _INTEGERS
         else:
             told_apart = isinstance(batch, (list, tuple)) and len(batch) == n

@@ -134,7 +134,7 @@ class _TextCodec:
             return ""
         try:
             return data.decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError:  # a row that was torn while it was written
+        except UnicodeDecodeError:  # the writer died before the row was complete
             return data.decode("utf-8", "replace")
 
     def empty(self, fill: Any) -> str:
@@ -205,7 +205,7 @@ def _pack_arrays(node: Array, batch: Any, path: Path) -> tuple[int, Any]:
     except TypeError:
         expected = f"a sequence of {dtype} values of shape {shape}"
         raise Mismatch(expected, show_value(batch), path) from None
-    if count == 0:  # [] has a shape of its own
+    if count == 0:  # the shape of [] is (0,), not (0, *shape)
         return 0, b""
     return count, np.ascontiguousarray(fit_batch(batch, count, dtype, shape, path))
 

@@ -20,8 +20,8 @@ from vecspaces.layout.casting import KeyMismatch
 Fill: TypeAlias = Callable[..., NDArray[Any]]
 """`np.zeros`, `np.empty`, `np.ones`: called as `fill(shape, dtype=dtype)`."""
 
-# Up to this size, values have a place of their own in every row. Copying larger places takes longer
-# than copying the used bytes.
+# Up to this size, every row has a place for the value. Copying larger places takes longer than
+# copying the used bytes.
 _ALWAYS_RESERVED = 1 << 14
 
 SEQUENCES = (tuple, list, np.ndarray)

@@ -28,7 +28,7 @@ from vecspaces.layout.casting import Mismatch, fit, fit_batch
 from vecspaces.layout.nodes import SEQUENCES, Array, Choice, Node, Record, Variable, walk
 from vecspaces.spaces.bounds import dtype_limits
 
-# Up to this number of rows, reading scalars one by one is faster than NumPy's iteration.
+# Up to this number of rows, reading single scalars is faster than NumPy's iteration.
 _MOST_SINGLE_READS = 4
 # The types of Python numbers that NumPy stores without a check, by the kind of dtype.
 _PYTHON_TYPES: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float}

@@ -169,7 +169,7 @@ class _Check:
         """Run all probes that earlier findings do not prevent."""
         try:
             cloudpickle.dumps(self._make_env)
-        except Exception as error:  # whatever a __reduce__ raises
+        except Exception as error:  # a __reduce__ may raise anything
             self._find("pickling", f"the factory cannot be pickled: {error}")
             self._spawn = None
         alone = self._run(probes.inspect_alone, 2 * _BUDGET)
@@ -193,7 +193,7 @@ class _Check:
     # ------------------------------------------------------------------ running
 
     def _find(self, name: str, message: str) -> None:
-        """Add a finding, unless there is one of its name."""
+        """Add a finding; the first finding of a name counts."""
         severity, advice = CATALOGUE[name]
         self.findings.setdefault(name, Finding(name, severity, message, advice))
 
@@ -208,7 +208,7 @@ class _Check:
     # ------------------------------------------------------------------ comparing
 
     def _is_reproducible(self, alone: Played) -> bool:
-        """Compare two processes whose global generators differ, then two in which they do not."""
+        """Compare processes with different global generators, then processes with equal ones."""
         other = self._run(probes.replay, _BUDGET, 1)
         if other.lost:
             return False

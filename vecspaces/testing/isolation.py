@@ -57,7 +57,7 @@ class Played:
             pass
         except (Exception, SystemExit) as error:
             self.failure = f"{host.doing}: raises {_describe(error)}"
-            name = getattr(error, "finding", name)  # violations of PettingZoo's rules have one
+            name = getattr(error, "finding", name)  # an AgentError names its finding
             if name is None:
                 name = _CONSTRUCTION if host.doing == _CONSTRUCTION else "raises"
             self.findings.setdefault(name, self.failure)

@@ -31,7 +31,7 @@ from vecspaces.vector.group.building import Builder, Built, WrongSpace, is_vecto
 SIBLINGS = 8
 _RESETS = 300
 _FRAMES = 20
-# Fewer resets and steps tell little of an environment whose resets are slow.
+# Fewer items than `_FEW` may take `_PATIENCE` times as long, for environments with slow resets.
 _FEW, _PATIENCE = 50, 10
 
 
