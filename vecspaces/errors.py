@@ -72,8 +72,8 @@ class InvalidActionError(VecspacesError, ValueError, TypeError):
 class InvalidObservationError(VecspacesError, ValueError):
     """An environment returned an observation that does not fit its space.
 
-    Shape, dtype and nesting are always checked; bounds, NaN, characters and lengths with
-    `validate=True`.
+    Nesting, shape, kind of dtype, and the maximum length of a Text are checked; with
+    `validate=True` also bounds, NaN, the dtype, characters and minimum length.
     """
 
 

@@ -79,8 +79,9 @@ class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             a forked worker, unless threadpoolctl is installed.
         stats: Whether `stats()` measures how long steps take.
         validate: Whether values are checked: observations and actions must be in their spaces
-            (bounds, NaN, characters, lengths), rewards must be finite, flags must be bools, and
-            keys of infos must be strings. Shapes, dtypes and nesting are always checked.
+            (bounds, NaN, dtypes, characters), rewards must be finite, flags must be bools, and keys
+            of infos must be strings. False: nesting, shapes, kinds of dtypes, and the maximum
+            length of a Text are checked.
         info_space: A Dict with the keys of infos that are checked, and stored like observations.
             None: the environments' own `info_space`, if they have one; an empty Dict: no keys.
         worker_init_fn: A function that is called with the index of each worker, in this worker,
