@@ -1,8 +1,8 @@
 """Objects of other libraries: conversion without importing these; ids registered in Gymnasium.
 
-An object of another library can only exist if that library has been imported, so the package is
-read from the object's class. `_ADAPTER` is imported only then, by name and inside a function: it is
-the only import against the direction of all others.
+An object of another library exists after that library has been imported, so the package is read
+from the object's class. Then an adapter is imported, by name and inside a function, because it lies
+below this file in the direction of imports.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class _Padded(PolicyAdapter):
 
 
 class _Stateful(PolicyAdapter):
-    """Calls a policy always with all rows, so that row i is always the policy's row i."""
+    """Calls a policy with all rows, so that row i is the policy's row i in each call."""
 
     waits_for_all = True
 

@@ -1,7 +1,7 @@
 """Nodes: how values are stored, in four kinds for all spaces.
 
-`describe` returns the node of a space; the rest of the package uses only nodes. Nodes are sent to
-other processes, with their functions by name or by value. Arrays of fixed size are `Array`, a
+`describe` returns the node of a space; values are stored by their node. Nodes are sent to other
+processes, with their functions by name or by value. Arrays of fixed size are `Array`, a
 product of spaces is `Record`, a sum is `Choice`, and other values are `Variable`.
 """
 

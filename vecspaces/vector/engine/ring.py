@@ -46,7 +46,7 @@ def _show(value: Any) -> str:
 
 
 class SlotRing:
-    """The order in which steps write the slots; only the engine changes it.
+    """The order in which steps write the slots; the engine changes it.
 
     Attributes:
         after: The slot that a step writes, for each slot that has the last observations.

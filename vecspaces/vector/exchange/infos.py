@@ -260,9 +260,9 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     For each key, these have an array of shape `(num_envs, ...)`, zero or None where no environment
     reported it, and under `_key` a bool array, True where one did, even if environments report a
     key of that name. If all values are dicts, they are merged into a dict of the same form. Numbers
-    are promoted to a dtype that represents all of them; Gymnasium 1.4.0 takes the dtype of the
-    first value and truncates the others. Arrays of one shape are stacked. Anything else becomes an
-    array of objects with copies of each environment's value.
+    are promoted as by `numpy.result_type`, where Gymnasium 1.4.0 takes the dtype of the first value
+    and truncates the others. Arrays of one shape are stacked. Anything else, such as integers
+    without a common integer dtype, becomes an array of objects with copies of the values.
     """
     part = parts[0] if len(parts) == 1 else _join(parts)
     if isinstance(part, InfosByRow):
@@ -546,8 +546,8 @@ def merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         infos: The info of each environment.
 
     Returns:
-        For each key an array with one entry per environment, and under `_key` a mask of the
-        environments that reported it.
+        For each key an array with one entry per environment, or a dict of such arrays, and under
+        `_key` a mask of the environments that reported it.
 
     Example:
         >>> merge_infos([{"lives": 3}, {}])

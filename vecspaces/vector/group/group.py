@@ -2,7 +2,7 @@
 
 A group is a run of single environments (`single_envs.py`, where autoresets happen) or one vector
 env (`vector_member.py`). It runs in the caller's process (Sync), in a thread, in a worker process
-(Async) or in an actor (Ray), and is always the same object.
+(Async) or in an actor (Ray).
 """
 
 from __future__ import annotations
