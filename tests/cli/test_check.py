@@ -1,8 +1,9 @@
-"""`vecspaces check`: findings as a table and as JSON; the exit code tells of errors."""
+"""`vecspaces check`: findings as text and as JSON; the exit code tells of errors."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from vecspaces.testing import Finding, Report
 from vecspaces.testing.check import CATALOGUE
 
 SOUND = "tests.testing.faults:Sound"
+PAGE = (Path(__file__).parents[2] / "docs" / "checking.md").read_text(encoding="utf-8")
 COMPANY = Finding("company", "error", "beside seven others, it differs", "keep no globals")
 REUSED = Finding("reused-observation", "warning", "writes to what it returned", "return a copy")
 
@@ -73,3 +75,16 @@ def test_names_and_brackets_are_shown_as_they_are(
     shown = capsys.readouterr().out
     assert all(name in shown for name in names) and "[b][b]" in shown
     assert max(map(len, shown.splitlines())) <= 60
+
+
+def test_the_page_shows_what_is_printed_and_lists_each_finding(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    severity, advice = CATALOGUE["global-random"]
+    message = "step 1 of episode 1: the observation depends on the global generators"
+    finding = Finding("global-random", severity, message, advice)
+    print_report("module:factory", Report((finding,), 300, 0.6), 300, None)
+    shown = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+    assert f"```text\n{shown}\n```" in PAGE
+    for name, (severity, _) in CATALOGUE.items():
+        assert re.search(rf"^\| .*`{name}`.* \| .*\b{severity}\b.* \|", PAGE, re.M), name
