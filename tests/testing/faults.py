@@ -26,7 +26,7 @@ class Sound(Env[Any, Any]):
 
     finding: ClassVar[str | None] = None
     also: ClassVar[tuple[str, ...]] = ()  # further findings that the fault may cause
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array", "ansi"]}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array", "ansi", "human"]}
     observation_space = spaces.Dict(
         place=spaces.Box(-100, 100, (2,), np.float32), time=spaces.Discrete(LENGTH + 1)
     )
@@ -63,6 +63,7 @@ class Sound(Env[Any, Any]):
         return {"time": self.time, "path": [self.time]}
 
     def render(self) -> Any:
+        assert self.render_mode != "human"  # which needs a screen
         if self.render_mode == "ansi":
             return f"at {self.place}"
         return np.full((4, 4, 3), self.time, np.uint8)

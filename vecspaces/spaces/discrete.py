@@ -31,7 +31,8 @@ class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):
 
     Raises:
         TypeError: `n` or `start` is not an integer, or `dtype` is not an integer dtype.
-        ValueError: `n` is not positive, or a value does not fit the dtype.
+        ValueError: `n` is not positive, or the largest value does not fit the dtype.
+        OverflowError: `n` or `start` does not fit the dtype.
 
     Example:
         >>> Discrete(2, seed=42).sample()

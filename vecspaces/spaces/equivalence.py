@@ -25,7 +25,7 @@ def is_space_dtype_shape_equiv(space_1: Space[Any], space_2: Space[Any]) -> bool
 
     Raises:
         NotImplementedError: `space_1` is of a class that is not registered.
-        TypeError: An argument is not a Space.
+        TypeError: `space_1` is not a Space.
 
     Example:
         >>> from vecspaces.spaces import Box, Discrete

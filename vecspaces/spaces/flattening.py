@@ -153,8 +153,8 @@ def flatten(space: Space[Any], x: Any) -> Any:
         have no fixed size, a value of the same nesting whose leaves are such vectors.
 
     Raises:
-        KeyError, IndexError, TypeError, ValueError: `x` does not fit; the message begins with the
-            path to the first leaf that does not.
+        KeyError, IndexError, TypeError, ValueError, AttributeError: `x` does not fit; the message
+            begins with the path to the first leaf that does not.
         NotImplementedError: A third party's space that is not registered.
 
     Example:
@@ -263,9 +263,11 @@ def unflatten(space: Space[Any], x: Any) -> Any:
         The value, which equals the original if the dtype of the vector can represent it.
 
     Raises:
-        AssertionError: `x` is not an array, or not a tuple or dict if values have no fixed size.
+        AssertionError: For a Dict or Tuple, `x` is not an array, or not a dict or tuple if values
+            have no fixed size.
         NotImplementedError: A third party's space that is not registered.
-        ValueError: `x` is not a vector that `flatten` returns, such as zeros for a Discrete.
+        ValueError: `x` has another length, or no value can be read from it, such as from zeros for
+            a Discrete.
 
     Example:
         >>> space = Tuple((Box(0, 1, (2,)), Discrete(3)))

@@ -114,7 +114,7 @@ class Graph(Composite[GraphInstance]):
 
         Raises:
             AssertionError: `num_nodes` or `num_edges` is too small.
-            ValueError: Both `mask` and `probability` are passed, or one that is not a pair.
+            TypeError, ValueError: `mask` or `probability` is not a pair, or both are passed.
         """
         if not num_nodes > 0:
             raise AssertionError(f"num_nodes: expected at least 1 node, found {num_nodes}")

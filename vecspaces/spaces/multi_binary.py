@@ -24,7 +24,8 @@ class MultiBinary(ArraySpace[np.int8]):
         n: The length, or the shape as a tuple.
 
     Raises:
-        ValueError: `n` is neither an int nor a sequence of ints, or a number is not positive.
+        TypeError: `n` is an array without axes.
+        ValueError: `n` is neither an int nor a sequence or array, or a number is not positive.
 
     Example:
         >>> MultiBinary(5, seed=42).sample()

@@ -46,7 +46,7 @@ class Text(StandardSpace[str]):
         seed: A seed, or a generator to draw from.
 
     Raises:
-        TypeError: A length is not an integer.
+        TypeError: A length is not an integer, or an element of `charset` is not a str.
         ValueError: The lengths are negative or in the wrong order, or an element of `charset` is no
             single character.
 

@@ -159,8 +159,8 @@ class ManagedVectorEnv(
 
         Raises:
             AlreadyPendingCallError: Another call is pending.
-            ResetNeededError: A `reset_mask` before the first `reset` or `send_reset`, or while
-                environments are broken.
+            ResetNeededError: A `reset_mask` before the first `reset` or `send_reset`, while
+                environments are broken, or before results of a stream were received.
             StepTimeoutError: It took longer than `step_timeout`.
         """
         self._begin_reset("reset", seed, options)
@@ -233,9 +233,10 @@ class ManagedVectorEnv(
             one row per entry, in that order.
 
         Raises:
+            AlreadyPendingCallError: Another call is pending, or results were not received.
             InvalidActionError: The batch does not fit `action_space`; no environment was stepped.
-            ResetNeededError: An environment is finished (DISABLED mode) or broken, or no
-                environment was reset yet.
+            ResetNeededError: An environment is finished (DISABLED mode) or broken, or was not reset
+                yet.
             StepTimeoutError: It took longer than `step_timeout`.
         """
         if env_ids is not None:
@@ -307,8 +308,8 @@ class ManagedVectorEnv(
             InvalidActionError: The batch does not fit; no environment was stepped.
             AlreadyPendingCallError: An environment has not answered yet, or its results were not
                 received.
-            ResetNeededError: An environment is finished (DISABLED mode) or failed, or no
-                environment was reset yet.
+            ResetNeededError: An environment is finished (DISABLED mode) or failed, or was not reset
+                yet.
         """
         self._send("send", actions, env_ids)
 

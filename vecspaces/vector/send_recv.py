@@ -202,6 +202,7 @@ class SendRecv:
                 others; `send_reset` builds this environment again.
             NoAsyncCallError: Fewer than `count`, or `at_least`, environments are ready or have a
                 pending action.
+            ResetNeededError: There was no reset yet, or a call of all environments failed.
             StepTimeoutError: It took too long; no result is lost, and `recv` can be repeated.
         """
         engine = self._engine

@@ -159,6 +159,11 @@ class RecordVideo(
             )
         if not 0 < self._fps < math.inf:
             raise ValueError(f"fps: expected more than 0 frames per second, found {self._fps}")
+        if self.video_length < 0:
+            raise ValueError(f"video_length: expected at least 0, found {self.video_length}")
+        if not min(self.video_aspect_ratio) > 0:
+            ratio = self.video_aspect_ratio
+            raise ValueError(f"video_aspect_ratio: expected two numbers above 0, found {ratio}")
 
     def send(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise ValueError: environments that are busy cannot be rendered."""
