@@ -18,7 +18,7 @@ _SPACES = ("observation_space", "action_space")
 
 
 class EnvWrapper(Env[Any, Any]):
-    """Forwards everything to an environment; a subclass overrides `reset` and `step`.
+    """Calls an environment; a subclass overrides `reset` and `step`.
 
     Around a `gymnasium.Env`, the object is a `gymnasium.Env` too, so that Gymnasium's wrappers
     accept it.

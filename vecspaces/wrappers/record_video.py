@@ -29,9 +29,10 @@ class RecordVideo(
 ):
     """Writes the frames of environments into files, as a grid.
 
-    Arguments and names of files are those of `gymnasium.wrappers.vector.RecordVideo`. Steps and
-    episodes are those of the first recorded environment. `to_file` writes one file instead. In
-    SAME_STEP mode the last frame of an episode is missing, because its environment has been reset.
+    Arguments and names of files are those of `gymnasium.wrappers.vector.RecordVideo`. Episodes are
+    those of the first recorded environment, and each call of `step` is a step. `to_file` writes one
+    file instead. In SAME_STEP mode the last frame of an episode is missing, because its environment
+    has been reset.
 
     Args:
         env: The vector env to wrap; its environments were made with `render_mode="rgb_array"`.

@@ -38,8 +38,8 @@ class TransformObservation(
     Args:
         env: The vector env to wrap.
         func: A function that takes a batch of observations and returns the same number of rows. For
-            `recv`, `step(env_ids=...)` and last observations (`infos["final_obs"]`), the batch has
-            fewer rows than there are environments.
+            `recv`, `step(env_ids=...)` and last observations (`infos["final_obs"]`), the batch may
+            have fewer rows than there are environments.
         observation_space: The space of the batches that `func` returns; None: that of
             `single_observation_space`, or of the wrapped vector env.
         single_observation_space: The space of one row; None: that of the wrapped vector env.

@@ -128,10 +128,10 @@ class Stats:
     """What `VectorEnv.stats()` returns; times in seconds, one entry per environment or worker.
 
     Args:
-        steps: Steps of each environment; those that make an autoreset count too.
+        steps: Steps of each environment; an autoreset and a `send_reset` count as steps.
         step_mean: Mean time of a step, with its autoreset.
         step_max: The longest step.
-        busy_seconds: The time in which the environments of each worker stepped or reset.
+        busy_seconds: The time of these steps in each worker, without calls of `reset`.
         worker_busy: The same as a share of the time since the worker's first step.
         worker_envs: The environments of each worker.
         caller_outside: Share of the caller's time since the first reset that was spent outside of
