@@ -288,6 +288,23 @@ def test_send_takes_a_vector_env_as_a_whole() -> None:
             envs.send_reset([2])
 
 
+def test_send_of_a_vector_env_that_fails_breaks_all_of_its_rows() -> None:
+    inner = partial(SyncVectorEnv, [partial(Failing, number) for number in (1, 2)])
+    with AsyncVectorEnv([partial(Failing, 0, length=99), inner], num_workers=2) as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        envs.send([1, 1, 4])
+        with pytest.raises(FloatingPointError, match="number 2 got a four"):
+            envs.recv()
+        assert times(envs.recv(1)) == {0: 1}
+        with pytest.raises(ResetNeededError, match=r"environments 1, 2 failed: .* builds them"):
+            envs.send([1, 1], [1, 2])
+        envs.send_reset([1, 2])
+        envs.send([1], [0])
+        assert times(envs.recv(3)) == {0: 2, 1: 0, 2: 0}
+        assert envs.step([1, 1, 1])[0][:, 2].tolist() == [3, 1, 1]
+
+
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 def test_call_and_step_of_no_rows_do_nothing(kind: Any) -> None:
     with kind([partial(ledger_vector, 2, 3)] * 2) as envs:
