@@ -3,7 +3,7 @@
 The environment declares its mask in an `info_space`, so that the masks of all environments are one
 array in shared memory, and MaskablePPO gets them without a call into the workers.
 
-Needs sb3-contrib: pip install "vecspaces[sb3]" sb3-contrib. Run: python examples/masked_ppo.py
+Needs sb3-contrib: pip install ".[sb3]" sb3-contrib. Run: python examples/masked_ppo.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stable-Baselines3's PPO on a vector env of vecspaces and on its own SubprocVecEnv.
 
-Needs Stable-Baselines3: pip install "vecspaces[sb3]". Run: python examples/sb3_ppo.py
+Needs Stable-Baselines3: pip install ".[sb3]". Run: python examples/sb3_ppo.py
 """
 
 from __future__ import annotations
