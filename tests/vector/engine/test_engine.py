@@ -122,6 +122,24 @@ def test_reset_replaces_the_worker_of_a_row_that_was_late() -> None:
         assert envs.reset(seed=0)[0][:, 1].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("returns", [False, True])
+def test_recv_is_bounded_by_start_timeout_in_first_resets(returns: bool, hurry: Any) -> None:
+    env_fns = [partial(Late, number, length=9) for number in range(2)]
+    with AsyncVectorEnv(env_fns, num_workers=2, slow_warning=None) as envs:
+        envs.send_reset([0])
+        envs.recv(1)
+        envs.send_reset([1], options={"late": True})
+        hurry(lambda: True, 1)
+        if returns:
+            assert isinstance(envs.recv(1, return_errors=True).errors[1], StepTimeoutError)
+        else:
+            with pytest.raises(StepTimeoutError, match=r"environment 1 .*\(start_timeout bounds"):
+                envs.recv(1)
+        envs.send([1], [0])
+        assert envs.recv(1).env_ids.tolist() == [0]
+        envs.close(terminate=True)
+
+
 def test_a_worker_that_is_built_too_late_ends_no_other_call(tmp_path: Path) -> None:
     env_fns = factories(2, tmp_path, GATE, "build", row=0)
     (tmp_path / "trigger").unlink()  # it is armed when the worker is replaced

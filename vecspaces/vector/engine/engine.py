@@ -280,7 +280,7 @@ class Engine:
             observations[ring.after[ring.current]].copy_rows(observations[ring.current], numbers)
         seconds = self._settings.step_timeout
         if seconds is None and any(table.state[row] & NEW for row in starts):
-            seconds = self._settings.start_timeout
+            seconds, self.waits.first_resets = self._settings.start_timeout, True
         ticket = self._issue(_STEP_ROWS, "send", name, payloads, rows)
         ticket.until = Deadline(seconds)
         table.is_new = table.is_new and not starts

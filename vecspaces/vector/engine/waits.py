@@ -39,6 +39,7 @@ class Waits:
 
     Attributes:
         interrupted: Whether an interrupt ended the last wait.
+        first_resets: Whether rows of a stream may be in a first reset, which start_timeout bounds.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Waits:
     ) -> None:
         self._links, self._settings, self._rows, self._replies = links, settings, rows, replies
         self._supervisor, self._clock = replies.supervisor, links.clock
-        self.interrupted = False
+        self.interrupted = self.first_resets = False
         budget = settings.budget
         self._restarts_late = budget is not None and budget.on_step_timeout != "raise"
 
@@ -106,6 +107,12 @@ class Waits:
         limit = timeout
         if limit is None and not self._restarts_late:
             limit = self._settings.step_timeout
+        by_ticket = self._restarts_late or replies.by_row
+        is_first = self.first_resets and limit is None and rows is None and not by_ticket
+        if is_first:
+            tickets = replies.tickets.values()
+            is_first = self.first_resets = any(ticket.until < NEVER for ticket in tickets)
+            limit = self._settings.start_timeout if is_first else None
         until = NEVER if limit is None else Deadline(limit)
         try:
             if replies.losses:
@@ -117,18 +124,20 @@ class Waits:
                     replies.take(came)
                 if since >= replies.slow.due:
                     self.look()
-            by_ticket = self._restarts_late or replies.by_row
             while not replies.failures:
-                if not (by_ticket and self._end_late_rows()):
-                    if rows is None:
-                        needed = at_least if at_least is not None and until.passed else count
-                        is_done = len(table.ready) >= needed
-                    else:
-                        is_done = table.ready.keys() >= set(rows)
-                    if is_done:
-                        return
-                    if until.passed:
-                        self._overrun(limit, timeout)
+                if is_first and self._supervisor.build_by:
+                    until = Deadline(limit)  # it begins when all workers are built
+                if by_ticket and self._end_late_rows():
+                    continue  # rows that failed are ready
+                if rows is None:
+                    needed = at_least if at_least is not None and until.passed else count
+                    is_done = len(table.ready) >= needed
+                else:
+                    is_done = table.ready.keys() >= set(rows)
+                if is_done:
+                    return
+                if until.passed:
+                    self._overrun(limit, timeout)
                 came = self._wait_until(min(until, self._row_deadline()) if by_ticket else until)
                 if came:
                     replies.take(came)
