@@ -681,7 +681,7 @@ async def test_calls_that_are_refused(tmp_path: Path) -> None:
 async def test_another_loop_or_thread_and_no_loop_are_refused() -> None:
     async def elsewhere(env: PoolEnv, pool: Pool) -> None:
         for call in (env.reset, pool.acquire().__aenter__, pool.aclose):
-            with pytest.raises(RuntimeError, match="another one, or another thread"):
+            with pytest.raises(RuntimeError, match="another loop, or another thread"):
                 await call()
 
     async with lent(1, Ledger, 1) as (pool, env):
