@@ -29,8 +29,8 @@ def collect(
     `num_workers` and `backend`, and after worker deaths, after which a lost episode begins again.
     Only the episodes that are being played are in memory. The workers start with the first `next`.
     They end after the last episode, after an error, and when the generator is closed or
-    garbage-collected, as after a `break`. The environments do not step while the caller processes
-    an episode.
+    garbage-collected, as after a `break`. While the caller processes an episode, environments end
+    the step that they were sent, and take no other step.
 
     Args:
         policy: As for `evaluate`.

@@ -47,7 +47,8 @@ class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         autoreset_mode: When a finished environment is reset: a mode or its name.
         max_concurrency: The maximum of `num_workers`; None: no maximum.
         num_workers: The number of processes; each steps a contiguous slice of the environments.
-            None: as many as there are usable cores, no more than the CPU quota of a container.
+            None: one per usable core (affinity, and CPU quota rounded up), at most one per
+            environment.
         batch_size: How many environments `recv` waits for; None: all.
         buffers: The number of observation buffers. With `copy=False`, the observations of a step
             stay valid for the next `buffers - 1` steps, or one step fewer if `rollout_view` is

@@ -32,7 +32,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     Its spaces and the enum in `metadata["autoreset_mode"]` are Gymnasium's. Attributes that
     Gymnasium does not have (`send`, `rollout_view`, `stats`, `num_workers`, ...) are passed on.
-    Errors are subclasses of both Gymnasium's and those of `vecspaces.errors`.
+    Errors that Gymnasium has too are subclasses of its class and of that of `vecspaces.errors`.
 
     Args:
         vector_env: The vector env, wrapped or not; it is stepped, not copied.
