@@ -84,12 +84,12 @@ def test_stats_divide_the_time_of_a_vector_env_among_its_rows(clock: Clock, slow
     assert measured.worker_busy == pytest.approx([0.7])
 
 
-@pytest.mark.parametrize("shared_memory", [True, False])
-def test_stats_count_streams_too(shared_memory: bool) -> None:
+@pytest.mark.parametrize(("shared_memory", "begin"), [(True, "reset"), (False, "send_reset")])
+def test_stats_count_streams_too(shared_memory: bool, begin: str) -> None:
     arguments = {"num_workers": 2, "batch_size": 2, "shared_memory": shared_memory}
     with AsyncVectorEnv(ledgers(4), stats=True, **arguments) as envs:
-        envs.reset(seed=0)
-        taken = np.zeros(4, int)
+        getattr(envs, begin)(seed=0)
+        taken = np.full(4, begin == "send_reset", int)  # which counts as a step
         for _ in range(20):
             transition = envs.recv()
             envs.send(np.zeros(2, int), transition.env_ids)
@@ -99,6 +99,8 @@ def test_stats_count_streams_too(shared_memory: bool) -> None:
                 envs.recv()
         measured = envs.stats()
         assert measured.steps.tolist() == taken.tolist()
+        shares = measured.caller_outside, measured.caller_computing, measured.caller_waiting
+        assert sum(shares) == pytest.approx(1)
 
 
 def test_stats_leave_out_a_failed_step_alone() -> None:

@@ -433,7 +433,7 @@ class Engine:
         """Note that rows were reset: they are usable again, and can be received."""
         if self.masked_rows is None:
             self.ring.begins_rollout = self.ring.is_mixed = False
-        if self._clock is not None and self.rows.is_new:
+        if self._clock is not None:
             self._clock.begin()
         assert ticket.rows is not None
         infos = parts_of(ticket)
@@ -509,6 +509,7 @@ class Engine:
         table.receive(chosen)
         if self._clock is not None:
             self._clock.note(COMPUTING)
+            self._clock.begin()  # the first reset may be that of a stream
         replies.inside = False
         return result
 

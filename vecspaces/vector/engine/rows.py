@@ -70,7 +70,7 @@ class RowTable:
     """The rows of a vector env.
 
     Attributes:
-        is_new: Whether no reset has ended, and no `send_reset` was sent, so far.
+        is_new: Whether no reset has ended, and no `send_reset` or `send_call` was sent, so far.
         state: The flags of each row, one byte per row.
         all_idle: The state if no row has a flag, as between most steps.
         all_busy: The state during a step of all rows.

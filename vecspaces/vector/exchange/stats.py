@@ -106,8 +106,9 @@ class CallerClock:
         self._since: int | None = None
 
     def begin(self) -> None:
-        """Count the time from now on."""
-        self._since = perf_counter_ns()
+        """Count the time from now on, if it is not counted yet."""
+        if self._since is None:
+            self._since = perf_counter_ns()
 
     def note(self, kind: int) -> None:
         """Note how the time since the last note was spent."""
