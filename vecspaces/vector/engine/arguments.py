@@ -77,7 +77,7 @@ def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], An
     """Return the factories of environments, checked before any of them is called."""
     if not isinstance(env_fns, Iterable):
         raise TypeError(
-            "env_fns must be a list of functions, each of which makes an environment, found "
+            "env_fns must be a list of functions that make environments, found "
             f"{env_fns!r}: write [env_fn] * n"
         )
     factories = list(env_fns)
