@@ -81,5 +81,6 @@ def test_workers_are_not_copied(kind: Any, text: str) -> None:
 def test_what_is_closed_is_not_copied(copied: Any) -> None:
     envs = SyncVectorEnv(ledgers(1))
     envs.close()
+    assert envs.envs == []
     with pytest.raises(ClosedEnvironmentError, match="nothing to copy"):
         copied(envs)

@@ -180,6 +180,7 @@ def test_our_own_arguments_and_methods_are_passed_on() -> None:
             envs.step(np.zeros(4, np.int64))
         assert envs.rollout_view().observations.shape == (3, 4, 5)
         assert envs.num_workers == 2
+        assert envs.step(np.array([1, 2]), [3, 0])[0][:, 0].tolist() == [3, 0]
         assert envs.call("multiply", 3, env_ids=[2]) == (6,)
         assert_identical(envs.render()[1], np.full((2, 3, 3), 1, np.uint8))
     assert envs.closed
