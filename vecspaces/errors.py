@@ -55,7 +55,7 @@ def __dir__() -> list[str]:
 
 
 class VecspacesError(Exception):
-    """Base of the errors in this module."""
+    """Base class of the errors in this module: `except VecspacesError` catches each of them."""
 
 
 class CustomSpaceError(VecspacesError, TypeError):
