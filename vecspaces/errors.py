@@ -14,7 +14,7 @@
     │                                      not fit the info_space
     ├── ResetNeededError (AssertionError)  a step of a finished or broken environment
     ├── ClosedEnvironmentError             a call after close()
-    ├── AlreadyPendingCallError            a call while another one is still pending
+    ├── AlreadyPendingCallError            a call while another is still pending
     ├── NoAsyncCallError                   a wait for a call that is not pending
     ├── StepTimeoutError (TimeoutError, multiprocessing.TimeoutError)
     │                                      names the environments still busy; the call stays pending
@@ -102,7 +102,7 @@ class ClosedEnvironmentError(VecspacesError):
 
 
 class AlreadyPendingCallError(VecspacesError):
-    """A call was begun while another one is still pending.
+    """A call was begun while another call is still pending.
 
     Args:
         message: What happened and what to do next.

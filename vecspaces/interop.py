@@ -38,7 +38,7 @@ def require_extra(module: str, extra: str) -> ModuleType:
         package = importlib.import_module(library)
     except ModuleNotFoundError as error:
         if error.name != library:
-            raise  # it is installed, but lacks a library of its own
+            raise  # it is installed, but lacks a library that it needs
         raise ImportError(
             f'{library} is not installed: pip install "vecspaces[{extra}]"', name=library
         ) from error

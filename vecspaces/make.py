@@ -134,10 +134,10 @@ def make_vec(
         vector_kwargs: Arguments of the vector env. With `backend="sync"`, those of `AsyncVectorEnv`
             that concern processes have no effect.
         env_kwargs: Arguments of the factory, or of `gymnasium.make`.
-        wrappers: Applied to each environment where it runs, the first one innermost; with `agents`,
-            to the parallel environment.
+        wrappers: Applied to each environment where it runs, the first innermost; with `agents`, to
+            the parallel environment.
         agents: For PettingZoo's parallel environments: `env` is then a factory of these, or an id
-            (without a colon) of PettingZoo's registry. `"rows"`: each agent has a row of its own;
+            (without a colon) of PettingZoo's registry. `"rows"`: each agent has a separate row;
             `"dict"`: observations and actions are Dicts by agent. If the factory has an argument of
             this name, pass it in `env_kwargs`.
         state: With `agents`, whether `infos["state"]` is what the environment's `state()` returns.

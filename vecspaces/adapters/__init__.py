@@ -1,1 +1,1 @@
-"""Adapters to other libraries, one module each; importing this package imports none of them."""
+"""Adapters to other libraries, one per module; importing this package imports none of them."""

@@ -66,7 +66,7 @@ def _make(
     if backend not in ("async", "sync"):
         raise ValueError(f"backend: expected 'async' or 'sync', found {backend!r}")
     env_fns = list(source)
-    # The libraries accept environments whose Boxes have other bounds than the first one's.
+    # The libraries accept environments whose Boxes have different bounds.
     options = {"autoreset_mode": mode, "observation_mode": "different", **arguments}
     if backend == "sync":
         options = {key: value for key, value in options.items() if key not in PROCESS_ARGUMENTS}

@@ -102,7 +102,7 @@ def _describe(error: BaseException, message: str, options: Mapping[str, str]) ->
 
 
 def user_frames(error: BaseException, failure: Failure | None) -> str:
-    """Return the frames below the last one of vecspaces: those of the environment or policy."""
+    """Return the frames below the last frame of vecspaces: those of the environment or policy."""
     text = "".join(format_exception(error)) if failure is None else failure.text
     for section in reversed(text.split(_HEADING)[1:]):
         frames: list[str] = []

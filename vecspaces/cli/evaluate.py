@@ -126,6 +126,6 @@ def find_policy(name: str | None) -> Any:
         policy = operator.attrgetter(attribute)(importlib.import_module(module))
     except (AttributeError, ModuleNotFoundError) as error:
         if isinstance(error, ModuleNotFoundError) and error.name != module:
-            raise  # the module lacks another one
+            raise  # the module lacks another module
         raise ValueError(f"--policy: {name!r}: {error}") from error
     return policy() if isinstance(policy, type) else policy

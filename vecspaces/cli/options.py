@@ -140,7 +140,7 @@ def find_env(env: str, agents: AgentLayout | None = None, /, **arguments: Any) -
 
 
 def vector_options(backend: str, **options: Any) -> dict[str, Any]:
-    """Return the arguments of the vector env that were given; refuse those that it lacks."""
+    """Return the arguments that are not None; refuse those that the vector env lacks."""
     kind = {"ray": RayVectorEnv, "thread": ThreadVectorEnv}.get(backend)
     arguments = {name: value for name, value in options.items() if value is not None}
     for name in arguments:

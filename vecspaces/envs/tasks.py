@@ -1,4 +1,4 @@
-"""Tasks: an environment that becomes another one at a reset."""
+"""Tasks: an environment whose resets choose among several environments."""
 
 from __future__ import annotations
 

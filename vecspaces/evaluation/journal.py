@@ -138,7 +138,7 @@ class Journal:
         return episode
 
     def _check(self, recorded: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-        """Refuse a journal with other arguments; the error names the first one that differs."""
+        """Refuse a journal with other arguments; the error names the first that differs."""
         # An argument that only the journal has is None in this call.
         for name, wanted in {**dict.fromkeys(recorded), **arguments, "seed": self.seeds}.items():
             had = recorded.get(name)

@@ -37,8 +37,8 @@ def evaluate(
     If policy and environment are deterministic given the seed, and the policy treats the rows of a
     batch independently, results never depend on `num_envs`, `num_workers`, `backend` or worker
     deaths: they are equal bit for bit. Exactly `episodes` episodes begin and all of them count, so
-    the mean is not biased towards short ones. An environment that has finished an episode begins
-    the next one at once.
+    the mean is not biased towards short episodes. An environment that has finished an episode
+    begins the next episode at once.
 
     Args:
         policy: A function that takes a batch of observations and returns a batch of actions; which

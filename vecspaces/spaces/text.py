@@ -134,7 +134,7 @@ class Text(StandardSpace[str]):
         """Draw a random string, its length and characters uniformly by default.
 
         Args:
-            mask: A pair. The length, or None for a random one; an int8 array with 1 for each
+            mask: A pair. The length, or None for a random length; an int8 array with 1 for each
                 character of `character_list` that may be drawn, else 0, or None for all.
             probability: A pair. The length, or None; a float64 array with sum 1: the probability of
                 each character, or None for equal ones.

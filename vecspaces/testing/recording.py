@@ -100,7 +100,7 @@ class Recorder:
         space = env.observation_space
         self._explain = validation.observation_rule(native_space(space), space)
         self._foreign = foreign_values(env.action_space)
-        # The actions do not depend on the environment's use of its own space.
+        # The actions do not depend on the environment's use of its action space.
         self._actions = copy.deepcopy(native_space(env.action_space))
         self._actions.seed(seed)
         # An episode that does not end is ended by a reset after this number of steps.

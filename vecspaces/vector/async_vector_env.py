@@ -39,8 +39,7 @@ class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         copy: Whether observations are copied; otherwise they are views, which later steps
             overwrite.
         context: The start method: `"fork"`, `"spawn"` or `"forkserver"`; None: Python's default.
-        daemon: Whether workers are daemonic; environments that start processes of their own need
-            False.
+        daemon: Whether workers are daemonic; environments that start processes need False.
         worker: Must be None; it exists only because Gymnasium's signature has it.
         observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and
             dtypes with other bounds, or the pair `(observation_space, single_observation_space)`.
@@ -84,7 +83,7 @@ class AsyncVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             of infos must be strings. False: nesting, shapes, kinds of dtypes, and the maximum
             length of a Text are checked.
         info_space: A Dict with the keys of infos that are checked, and stored like observations.
-            None: the environments' own `info_space`, if they have one; an empty Dict: no keys.
+            None: the `info_space` of the environments, if they have it; an empty Dict: no keys.
         worker_init_fn: A function that is called with the index of each worker, in this worker,
             before its factories are unpickled; also in a worker that replaces another.
 

@@ -36,7 +36,7 @@ class Calls:
 
     @property
     def np_random(self) -> Any:
-        """The generators of the environments, one for each; those of workers are copies."""
+        """The environments' generators, one per environment; those of workers are copies."""
         return self.get_attr("np_random")
 
     @np_random.setter

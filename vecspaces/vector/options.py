@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from vecspaces.vector.engine.batch_spaces import ObservationMode
     from vecspaces.vector.engine.restarts import OnStepTimeout, OnWorkerDeath
 
-#: "rows": each agent has a row of its own; "dict": each agent is a key of Dicts.
+#: "rows": each agent has a separate row; "dict": each agent is a key of Dicts.
 AgentLayout: TypeAlias = Literal["rows", "dict"]
 Backend: TypeAlias = Literal["async", "sync", "thread", "ray"]
 StartMethod: TypeAlias = Literal["fork", "spawn", "forkserver"]

@@ -96,7 +96,7 @@ class RescaleAction(TransformAction[ObsType, _Array, _Array], Generic[ObsType]):
     Raises:
         TypeError: The action space is not a Box, or a bound is not a number.
         ValueError: A bound has another shape, is infinite although the Box's bound is finite, or
-            is not below the other one; or the Box is of integers, which the map would round.
+            is not below the other bound; or the Box is of integers, which the map would round.
 
     Example:
         >>> from vecspaces import make_vec

@@ -93,7 +93,7 @@ def make_vec(
         vectorization_mode: The `backend` of `vecspaces.make_vec`, or Gymnasium's `VectorizeMode`;
             None: `"async"`.
         vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`.
-        wrappers: Applied to each environment where it runs, the first one innermost.
+        wrappers: Applied to each environment where it runs, the first innermost.
         **kwargs: Arguments for the factory, or for `gymnasium.make`.
 
     Returns:

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 class AlreadyPendingCallError(
     errors.AlreadyPendingCallError, gymnasium.error.AlreadyPendingCallError
 ):
-    """A call was begun while another one is still pending."""
+    """A call was begun while another call is still pending."""
 
 
 class NoAsyncCallError(errors.NoAsyncCallError, gymnasium.error.NoAsyncCallError):

@@ -250,7 +250,7 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
     """The exception of environments in a command, which a group raises and a pipe transports.
 
     In the caller it is the `__cause__` of `exception`, which is None if it could not be pickled.
-    `text` is the formatted traceback, empty for errors that the caller found; `worker` is -1 if it
+    `text` is the formatted traceback, empty for errors of the caller's checks; `worker` is -1 if it
     is unknown.
     """
 

@@ -266,7 +266,7 @@ class SingleEnvs(Group):
     # ------------------------------------------------------------------ lost episodes
 
     def reset_lost(self, row: int, command: str) -> tuple[Any, dict[str, Any]]:
-        """Begin the episode that follows a lost one; the result may be stored."""
+        """Begin the episode that follows a lost episode; the result may be stored."""
         arguments = reset_arguments(self._seeds[row], self._options.get(row))
         reset_args = {key: value for key, value in arguments.items() if value is not None}
         first: tuple[Any, dict[str, Any]] = snapshot(self.reset_env(row, command, reset_args))
@@ -358,7 +358,7 @@ def _noting(items: Iterable[Any], note: Note) -> Iterator[Any]:
 
 
 class _ActionTranslator:
-    """Steps an environment with actions in the types of its own library."""
+    """Steps an environment with actions in the types of its library."""
 
     def __init__(self, env: Any, translate: Callable[[Any], Any]) -> None:
         self._env, self._translate = env, translate

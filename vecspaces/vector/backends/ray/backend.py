@@ -5,7 +5,7 @@
     caller                                     actor (one of many, on any node)
     RayBackend ── execute.remote(...) ───────▶ GroupActor ── Group
         │       ◀── a few arrays per command ──    │
-     Buffers                                    Buffers (its own; memory is not shared)
+     Buffers                                    Buffers (memory is not shared)
 """
 
 from __future__ import annotations
