@@ -194,7 +194,8 @@ def main(
 ) -> None:
     """Measure the speed of `evaluate`, and how busy its workers are."""
     default, _ = choose_num_envs(None, workers, "async", episodes)
-    widths = [int(number) for number in (num_envs or f"8,32,{default},128").split(",")]
+    numbers = (num_envs or f"8,32,{default},128").split(",")
+    widths = list(dict.fromkeys(map(int, numbers)))
     if part != "busy":
         show_speed(episodes, rounds, workers, widths)
     if part != "speed":
