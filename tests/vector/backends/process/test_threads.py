@@ -7,12 +7,17 @@ import os
 import random
 import threading
 import traceback
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.envs import ledgers
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.backends.process import descriptors
+from vecspaces.vector.backends.process.channel import Poller
+from vecspaces.vector.backends.process.line import Line
+from vecspaces.vector.backends.process.stacks import StackFile
 
 
 def cycle(method: str, draw: random.Random) -> None:
@@ -68,3 +73,42 @@ def test_threads_open_step_and_close_workers(method: str, threads: int, cycles: 
         thread.join()
     assert not errors, errors[0]
     assert dict(os.environ) == variables
+
+
+@pytest.mark.parametrize("kind", [Line, StackFile])
+def test_descriptors_that_two_threads_close_are_closed_once(kind: Any) -> None:
+    class Closing(kind):
+        """Another thread closes it, whenever an attribute has been read."""
+
+        is_read = False
+
+        def __getattribute__(self, name: str) -> Any:
+            value = super().__getattribute__(name)
+            if name in ("fd", "out_fd", "bell", "_file", "_ring") and type(self).is_read:
+                type(self).is_read = False
+                thread = threading.Thread(target=self.close)
+                thread.start()
+                thread.join()
+            return value
+
+    ends = descriptors.acquire(os.pipe)
+    owner = Closing(*ends)
+    Closing.is_read = True
+    owner.close()
+    for descriptor in ends:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
+@pytest.mark.parametrize("epoll", [True, False])
+def test_poller_takes_changes_after_another_thread_has_closed_it(epoll: bool) -> None:
+    poller = Poller(epoll)
+    reader, writer = descriptors.acquire(os.pipe)
+    poller.add(reader)
+    thread = threading.Thread(target=poller.close)
+    thread.start()
+    thread.join()
+    poller.remove(reader)
+    poller.add(writer)
+    assert poller.wait(0.0)  # at once, although nothing can be read
+    descriptors.close(reader, writer)

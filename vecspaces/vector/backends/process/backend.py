@@ -135,6 +135,9 @@ class ProcessBackend(RemoteBackend):
         RuntimeError: This process is importing its main module, or is a daemon.
     """
 
+    # The descriptor of the arena's file, which all workers get; empty without a file.
+    _shared: tuple[int, ...] = ()
+
     def __init__(
         self,
         env_fns: list[Callable[[], Any]],
@@ -173,8 +176,6 @@ class ProcessBackend(RemoteBackend):
         )
         super().__init__(setups, slow_warning)
         self._handles: list[Handle] = []
-        # The descriptor of the arena's file, which all workers get; empty without a file.
-        self._shared: tuple[int, ...] = ()
         self._poller = Poller(epoll=False)
         # Whether every action fits into shared memory, so that a step is a bare header, and the
         # header of a reply without a payload to the last such step.
@@ -544,8 +545,7 @@ class ProcessBackend(RemoteBackend):
                     handle.process.end(kill=False)
             self._end(self._handles, _TERMINATE_SECONDS)
             self._poller.close()
-            shared, self._shared = self._shared, ()
-            descriptors.close(*shared)
+            descriptors.close(*vars(self).pop("_shared", ()))
             self._working.clear()
 
     def abandon(self) -> None:

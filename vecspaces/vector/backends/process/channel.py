@@ -262,12 +262,16 @@ class Poller:
             epoll.close()
 
     def _register(self, fd: int) -> None:
-        # First, because epoll does not register twice.
-        with contextlib.suppress(KeyError, OSError):
-            self._poll.unregister(fd)
         events = system.POLLIN * (fd in self._reading) | system.POLLOUT * (fd in self._writing)
-        if events:
-            self._poll.register(fd, events)
+        try:
+            # First, because epoll does not register twice.
+            with contextlib.suppress(KeyError, OSError):
+                self._poll.unregister(fd)
+            if events:
+                self._poll.register(fd, events)
+        except (OSError, ValueError):
+            if not self._is_closed:  # meanwhile, by another thread
+                raise
 
     def wait(self, timeout: float | None, spins: bool = False) -> list[tuple[int, int]]:
         """Return descriptors that are readable or writable, each with its events of `poll`.

@@ -81,6 +81,14 @@ def close(*descriptors: int) -> None:
             os.close(descriptor)
 
 
+def close_attributes(owner: object, *names: str) -> None:
+    """Close descriptors that are attributes, each by the first of several threads that close them.
+
+    An attribute is removed in one operation; then that of the class remains, which is -1.
+    """
+    close(*(vars(owner).pop(name, -1) for name in names))
+
+
 def reduced(kind: Callable[..., object], descriptors: tuple[int, ...]) -> tuple[Any, ...]:
     """Let pickle make an object from its descriptors, in a process that is being started."""
     if not (system.DESCRIPTORS and descriptors):

@@ -27,6 +27,8 @@ class Line:
         shared: The descriptor of the arena's file, which all workers get; empty without a file.
     """
 
+    fd = out_fd = -1
+
     def __init__(
         self,
         incoming: int = -1,
@@ -72,11 +74,10 @@ class Line:
     def close(self) -> None:
         """Close it; the other end then reads the end of the stream."""
         self.read, self.write = _read_nothing, _refuse
-        fds = self.fd, self.out_fd
-        self.fd = self.out_fd = -1
         if self._sock is None:
-            descriptors.close(*fds)
+            descriptors.close_attributes(self, "fd", "out_fd")
         else:
+            self.fd = self.out_fd = -1
             self._sock.close()
 
 

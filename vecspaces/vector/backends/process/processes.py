@@ -86,6 +86,8 @@ class WorkerProcess:
         tree: What it starts; None once that has ended.
     """
 
+    watch = -1
+
     def __init__(self, process: BaseProcess, tree: Tree) -> None:
         assert process.pid is not None
         self.process = process
@@ -153,8 +155,7 @@ class WorkerProcess:
 
     def _drop(self) -> None:
         self.closed = True
-        watch, self.watch = self.watch, -1
-        descriptors.close(watch)
+        descriptors.close_attributes(self, "watch")
 
 
 def _read_code(process: BaseProcess) -> int | None:

@@ -68,6 +68,8 @@ class StackFile:
         bell: The worker's end of the pipe, which is readable when `answer` must be called.
     """
 
+    _file = bell = _ring = -1
+
     def __init__(self, file: int = -1, bell: int = -1, ring: int = -1) -> None:
         self._file, self.bell, self._ring = file, bell, ring
         self._thread = self._answers = self._asked = 0
@@ -85,14 +87,11 @@ class StackFile:
 
     def close_workers_end(self) -> None:
         """Close, in the caller, what only the worker needs."""
-        bell, self.bell = self.bell, -1
-        descriptors.close(bell)
+        descriptors.close_attributes(self, "bell")
 
     def close(self) -> None:
         """Close it; can be repeated."""
-        file, ring, self._file, self._ring = self._file, self._ring, -1, -1
-        descriptors.close(file, ring)
-        self.close_workers_end()
+        descriptors.close_attributes(self, "_file", "_ring", "bell")
 
     # ------------------------------------------------------------------ the worker's side
 
