@@ -399,8 +399,10 @@ class AgentRows(VectorWrapper[Any, Any, Any, Any, npt.NDArray[Any]]):
         values = dict(zip(OF_ALL, lives, strict=True))
         masks = {key: np.ones(value.shape, np.bool_) for key, value in values.items()}
         for place, key in enumerate(self._keys, ALIVE + 1):
-            parts = record[f"info {key}"].copy(), record["flags"][:, :, place].copy()
-            values[key], masks[key] = (_unfold(None, part, self.num_envs, axis=1) for part in parts)
+            parts = record[f"info {key}"], record["flags"][:, :, place]
+            values[key], masks[key] = (
+                _unfold(None, part, self.num_envs, copy=True, axis=1) for part in parts
+            )
         infos = {}
         for key in self.info_space or ():
             infos[key], infos[f"_{key}"] = values[key], masks[key]

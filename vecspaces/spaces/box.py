@@ -185,9 +185,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
     def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
         """Return a value as a plain array, of this dtype if it is none; None if not possible."""
         try:
-            if isinstance(x, np.ndarray):
-                return np.asarray(x)
-            if isinstance(x, np.generic) and x.dtype == self.dtype:
+            if isinstance(x, np.ndarray) or (isinstance(x, np.generic) and x.dtype == self.dtype):
                 return np.asarray(x)
             with np.errstate(all="ignore"):
                 if self.dtype.kind in "iu":

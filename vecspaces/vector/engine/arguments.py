@@ -46,8 +46,6 @@ class Settings(NamedTuple):
     step_timeout: float | None = None
     slow_warning: float | None = None
     budget: RestartBudget | None = None
-    max_restarts: int = 3
-    restart_window: float = 60.0
 
     @classmethod
     def of(cls, num_factories: int, arguments: Mapping[str, Any]) -> Settings:

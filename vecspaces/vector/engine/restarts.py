@@ -48,14 +48,12 @@ class RestartBudget:
         now = time.monotonic()
         is_new = all(entry.loss is not loss for entry in self._history)
         if is_new:
-            did = "died"
+            did = "overran step_timeout"
+            decide: Any = self.on_step_timeout
             if isinstance(error, WorkerDiedError):
-                if callable(self.on_worker_death):
-                    self.on_worker_death(error)
-            else:
-                did = "overran step_timeout"
-                if callable(self.on_step_timeout):
-                    self.on_step_timeout(error)
+                did, decide = "died", self.on_worker_death
+            if callable(decide):
+                decide(error)
             self._history.append(_Loss(loss, now, did, without_advice(error)))
         self._history = [entry for entry in self._history if now - entry.when <= self.window]
         spent = len(self._history)
@@ -66,8 +64,8 @@ class RestartBudget:
         history = Message(
             "; ".join(["{}"] * spent),
             *(
-                Message("{} s ago: {}", f"{now - loss.when:.1f}", loss.what)
-                for loss in self._history
+                Message("{} s ago: {}", f"{now - entry.when:.1f}", entry.what)
+                for entry in self._history
             ),
         )
         what = Message(
