@@ -23,6 +23,7 @@ from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Part, at_places, merge, split
 from vecspaces.vector.exchange.messages import Call
 from vecspaces.vector.exchange.snapshots import snapshot
+from vecspaces.vector.exchange.tables import select
 
 _SAME_STEP = AutoresetMode.SAME_STEP  # access to members of enumerations is slow
 
@@ -318,13 +319,16 @@ class SendRecv:
         parts: list[Part] = []
         answers = list(map(table.ready.__getitem__, rows))
         distinct = {id(answer): answer for answer in answers}
-        for answer in distinct.values() if any(answers) else ():
+        numbers = np.array(rows, dtype=np.int64)
+        chosen = select([part for answer in distinct.values() for part in answer], rows, numbers)
+        if chosen is not None:
+            parts = [chosen]
+        for answer in distinct.values() if any(answers) and chosen is None else ():
             places = dict(zip(rows, range(len(rows)), strict=True))
             if len(distinct) > 1:  # the infos of other rows in this answer may be old
                 places = {row: places[row] for row in rows if table.ready[row] is answer}
             parts.extend([at_places(part, places) for part in answer])
         infos: dict[str, Any] = merge(parts, len(rows)) if parts else {}
-        numbers = np.array(rows, dtype=np.int64)
         written = buffers.whole[slot]
         rewards = written.rewards[numbers]
         terminations = written.terminations[numbers]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import pickle
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import cloudpickle
@@ -21,6 +23,9 @@ from vecspaces.vector.group.groups import Groups
 
 #: Makes the plan of the shared rows from the groups' descriptions of their environments.
 Planner = Callable[[Sequence[GroupDescription]], BufferPlan]
+
+#: Pickles plain values, which need no search for what cannot be sent.
+pack_plain = partial(pickle.dumps, protocol=5)
 
 #: How long a worker may take to report where its environment is, in seconds.
 PATIENCE = 0.2

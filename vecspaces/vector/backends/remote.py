@@ -20,6 +20,7 @@ from vecspaces.vector.exchange.failures import Death, Failure, Message, died, wa
 from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.exchange.messages import Op, Reply, Starts, make_reply, make_written
 from vecspaces.vector.exchange.positions import Place
+from vecspaces.vector.exchange.tables import Form
 from vecspaces.vector.group.building import GroupDescription
 
 # How long environments may take to close after the constructor failed.
@@ -224,6 +225,8 @@ class RemoteBackend(Backend):
             infos: list[Any] = []
             try:
                 infos = pickle.loads(packed) if packed else []
+                if infos.__class__ is tuple:
+                    infos = [self.buffers.cells.table(rows, Form(*infos))]
             except (Exception, SystemExit):
                 failures = [*failures, (rows, Failure.unreadable(rows, "step", worker))]
                 rows = []

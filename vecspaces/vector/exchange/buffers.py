@@ -21,6 +21,7 @@ from vecspaces.vector.exchange.info_space import InfoRows, compile_infos
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.positions import POSITION_SHAPE, Positions
 from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE
+from vecspaces.vector.exchange.tables import CELL_BYTES, MOST_KEYS, Cells
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class BufferPlan:
         place("progress", "i8", num_workers)  # the row that a worker is busy with, or -1
         place("steps", "i8", num_workers)
         place("positions", "i8", num_envs, *POSITION_SHAPE)
+        place("cells", "u1", MOST_KEYS * CELL_BYTES * num_envs)
         if stats:
             place("env_counters", "i8", num_envs, *ENV_SHAPE)
             place("worker_counters", "i8", num_workers, *WORKER_SHAPE)
@@ -142,6 +144,7 @@ class Buffers:
         self.truncations: npt.NDArray[np.bool_] = views["truncations"]
         self.progress: npt.NDArray[np.int64] = views["progress"]
         self.positions = Positions(views["steps"], views["positions"])
+        self.cells = Cells(views["cells"], plan.num_envs)
         # The counters of `stats()`, per environment and per worker; None without `stats`.
         self.counters: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
         if "env_counters" in views:

@@ -1,11 +1,12 @@
 """Infos: how they are gathered in groups, sent, and merged into arrays by the caller.
 
-A group reports infos by row, with each environment's own values. Messages to the caller contain the
-infos of a few rows unchanged. For more rows, they are *gathered* by key, and a column of numbers,
-or of arrays of one dtype and shape, is sent as one array, from which the original values can be
-restored. The caller merges the values of all environments into the form that users know: for
-each key an array with one entry per environment, and under `_key` a mask of the environments that
-reported it.
+A group reports infos by row, with each environment's own values. If these are the same numbers in
+all rows, a worker process writes them into cells (`tables.py`). Other messages to the caller
+contain the infos of a few rows unchanged. For more rows, infos are *gathered* by key, and a column
+of numbers, or of arrays of one dtype and shape, is sent as one array, from which the original
+values can be restored. The caller merges the values of all environments into the form that users
+know: for each key an array with one entry per environment, and under `_key` a mask of the
+environments that reported it.
 
 The dtype of an array is therefore chosen in one place, from the values of all environments that
 step together, and cannot depend on how they are divided among workers.
@@ -24,6 +25,7 @@ import numpy.typing as npt
 
 from vecspaces.layout.columns import FLOATS
 from vecspaces.vector.exchange.snapshots import IMMUTABLE, snapshot
+from vecspaces.vector.exchange.tables import Table, join, merge_table
 
 _PLAIN = (int, float, bool)
 # NumPy makes one array of these; it rounds only integers that no dtype can represent together.
@@ -87,11 +89,16 @@ class InfosByRow(dict[int, dict[str, Any]]):
         return InfosByRow, (dict(self),)
 
 
-Part: TypeAlias = Columns | InfosByRow
+Part: TypeAlias = Columns | InfosByRow | Table
 
 
 def as_columns(part: Part) -> Columns:
     """Return columns, after gathering if necessary."""
+    if isinstance(part, Table):
+        return {
+            name: Column(part.rows, values, _PYTHON if is_python else _SCALARS)
+            for name, values, is_python in part.columns()
+        }
     return gather(part) if isinstance(part, InfosByRow) else part
 
 
@@ -131,7 +138,7 @@ def split(parts: Iterable[Part], rows: Iterable[int]) -> dict[int, dict[str, Any
             for row in infos.keys() & part.keys():
                 infos[row].update(part[row])
             continue
-        for key, column in part.items():
+        for key, column in as_columns(part).items():
             for row, value in zip(column.rows, values_of(column), strict=True):
                 if row in infos:
                     infos[row][key] = value
@@ -144,7 +151,7 @@ def at_places(part: Part, places: Mapping[int, int]) -> Part:
         return InfosByRow((places[row], info) for row, info in part.items() if row in places)
     columns: Columns = {}
     rows: Sequence[int] | None = None
-    for key, column in part.items():
+    for key, column in as_columns(part).items():
         if column.rows is not rows:  # a message has the same rows for most keys
             rows = column.rows
             numbers = [places[row] for row in rows if row in places]
@@ -264,11 +271,14 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     and truncates the others. Arrays of one shape are stacked. Anything else, such as integers
     without a common integer dtype, becomes an array of objects with copies of the values.
     """
+    table = join(parts)
+    if table is not None and len(table.rows) == num_envs:
+        return merge_table(table, _everyone(num_envs)[1])
     part = parts[0] if len(parts) == 1 else _join(parts)
     if isinstance(part, InfosByRow):
         return _merge_dicts(list(part), list(part.values()), num_envs)
     columns, is_joined = {}, len(parts) > 1
-    for key, column in part.items():
+    for key, column in as_columns(part).items():
         values: Any = values_of(column) if key == "final_obs" else column.values
         # Joined arrays are copies already; those of one message are read-only.
         is_shared = values.__class__ is np.ndarray and not is_joined

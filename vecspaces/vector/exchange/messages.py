@@ -40,6 +40,8 @@ class Op(IntEnum):
     # reports about workers
     DIED = 21
     STEPPED = 22  # several workers (the payload) replied to a `STEP`, each without a payload
+    # worker to caller: as `DONE`; infos are in cells, and the payload is their form, if it changed
+    TABLED = 23
 
     @property
     def verb(self) -> str:
@@ -70,7 +72,8 @@ class Written(NamedTuple):
     """The rows that a reset or a step of a group wrote, in the slot of the command."""
 
     rows: Sequence[int]
-    infos: Sequence[Part]  # one part per group of the process
+    # One part per group of the process; in a message, the values of the `Form` of infos in cells.
+    infos: Sequence[Part]
     # Rows of `STEP_ROWS` that failed and are not among `rows`, each with its `Failure`.
     failures: Sequence[tuple[Sequence[int], Any]] = ()
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,9 +33,9 @@ from vecspaces.errors import WorkerDiedError
 from vecspaces.memory import Arena, anonymous_file
 from vecspaces.pickling import dumps
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.backend import PATIENCE
+from vecspaces.vector.backends.backend import PATIENCE, pack_plain
 from vecspaces.vector.backends.process import descriptors, forking
-from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack_frame, unpack
+from vecspaces.vector.backends.process.channel import CallerEnd, Frame, Poller, pack_frame, unpack
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import GONE, Line
 from vecspaces.vector.backends.process.pickling import Pickling
@@ -67,6 +66,7 @@ from vecspaces.vector.exchange.messages import (
 )
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.exchange.stats import COMPUTING, WAITING
+from vecspaces.vector.exchange.tables import Form, Table
 
 _UNGUARDED = (
     "the script makes an AsyncVectorEnv while a new process imports it: put what it "
@@ -91,8 +91,8 @@ _DEATH_SECONDS = 0.1
 # The interval of checks whether another thread has left its wait.
 _LOOK_SECONDS = 1e-3
 _BUILD, _STEP, _STEP_ROWS = Op.BUILD, Op.STEP, Op.STEP_ROWS
-_BUILT, _DONE, _FAILED, _STEPPED = Op.BUILT, Op.DONE, Op.FAILED, Op.STEPPED
-_pack_plain = partial(pickle.dumps, protocol=5)
+_BUILT, _DONE, _FAILED = Op.BUILT, Op.DONE, Op.FAILED
+_STEPPED, _TABLED = Op.STEPPED, Op.TABLED
 
 
 @dataclass(eq=False)
@@ -177,9 +177,12 @@ class ProcessBackend(RemoteBackend):
         super().__init__(setups, slow_warning)
         self._handles: list[Handle] = []
         self._poller = Poller(epoll=False)
-        # Whether every action fits into shared memory, so that a step is a bare header, and the
-        # header of a reply without a payload to the last such step.
-        self._is_plain, self._expected = False, b""
+        # Whether every action fits into shared memory, so that a step is a bare header; the replies
+        # without a payload to the last such step, by their headers.
+        self._is_plain = False
+        self._expected: dict[bytes, list[Frame]] = {}
+        # By worker, the infos of its last step if they were in cells.
+        self._tables: dict[int, list[Table]] = {}
         self._by_fd: dict[int, int] = {}
         # Whether a worker has no process descriptor, and when to look for deaths.
         self._looks, self._next_look = False, 0.0
@@ -303,7 +306,9 @@ class ProcessBackend(RemoteBackend):
         """Send a command to workers, after every payload is packed."""
         if op is _STEP and self._is_plain:
             frames = [HEADER.pack(op, slot, seq, 0)] * len(payloads)
-            self._expected = HEADER.pack(_DONE, slot, seq, 0)
+            self._expected = {
+                HEADER.pack(end, slot, seq, 0): [(end, slot, seq, b"")] for end in (_DONE, _TABLED)
+            }
         else:
             frames = self._pack(op, slot, seq, payloads)
         handles, working = self._handles, self._working
@@ -338,7 +343,7 @@ class ProcessBackend(RemoteBackend):
                 arguments, pack = (payload, exported, spilled), by_type
                 if op is _STEP_ROWS and self._is_plain and not payload.starts:
                     # A tuple of plain values, which `pickle` itself packs in a third of the time.
-                    arguments, pack = (tuple(payload), None, None), _pack_plain
+                    arguments, pack = (tuple(payload), None, None), pack_plain
                 frames.append(pack_frame(op, slot, seq, arguments, pack))
         except Exception as error:
             raise CannotSend(op, payload, self._pickling.dumps, error) from error
@@ -385,7 +390,7 @@ class ProcessBackend(RemoteBackend):
         handle = self._handles[index]
         if handle.channel.pending:
             handle.flush(poller)
-        frames, has_ended = handle.channel.receive() or ([], False)
+        frames, has_ended = handle.channel.receive({})
         for op, slot, seq, data in frames:
             if op is _DONE and seq == 0:
                 unanswered.discard(index)
@@ -453,6 +458,7 @@ class ProcessBackend(RemoteBackend):
         stepped: list[int] = []
         working, seen, expected, handles = self._working, set[int](), self._expected, self._handles
         find, poller = self._by_fd.get, self._poller
+        done = next(iter(expected.values()), [])
         try:
             for fd, _ in came:
                 index = find(fd)
@@ -462,13 +468,18 @@ class ProcessBackend(RemoteBackend):
                 handle = handles[index]
                 if handle.channel.pending:
                     handle.flush(poller)
-                received = handle.channel.receive(expected)
-                if received is None:
+                frames, ended = handle.channel.receive(expected)
+                if frames is done:
                     stepped.append(index)
                     continue
-                frames, ended = received
                 for op, slot, seq, data in frames:
-                    if not data:
+                    if op is _TABLED:
+                        if data:
+                            form = Form(*unpack(data))
+                            table = self.buffers.cells.table(self.slices[index], form)
+                            self._tables[index] = [table]
+                        replies.append(make_reply((index, _DONE, seq, self._tables[index])))
+                    elif not data:
                         replies.append(make_reply((index, op, seq, None)))
                     else:
                         asked = working[index][0] if index in working else _BUILD
@@ -476,7 +487,7 @@ class ProcessBackend(RemoteBackend):
                             handle.built = True
                         read = partial(unpack, data)
                         replies.append(self._understand(index, asked, op, slot, seq, read))
-                    if op is _DONE or op is _FAILED:
+                    if op is _DONE or op is _FAILED or op is _TABLED:
                         left = working.pop(index, ())[1:]
                         if left:
                             working[index] = left
@@ -487,8 +498,7 @@ class ProcessBackend(RemoteBackend):
             if stepped:
                 for index in stepped:
                     working.pop(index, None)
-                number = HEADER.unpack(expected)[2]
-                replies.append(make_reply((stepped[0], _STEPPED, number, stepped)))
+                replies.append(make_reply((stepped[0], _STEPPED, done[0][2], stepped)))
             self._ready = []
         finally:
             self._collecting = 0
@@ -547,6 +557,7 @@ class ProcessBackend(RemoteBackend):
             self._poller.close()
             descriptors.close(*vars(self).pop("_shared", ()))
             self._working.clear()
+            self._tables.clear()
 
     def abandon(self) -> None:
         """End every worker without a close command, and free the memory."""

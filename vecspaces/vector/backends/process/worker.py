@@ -16,7 +16,7 @@ from typing import Any
 from vecspaces import system
 from vecspaces.memory import Arena
 from vecspaces.pickling import dumps
-from vecspaces.vector.backends.backend import pack_part, pack_result
+from vecspaces.vector.backends.backend import pack_part, pack_plain, pack_result
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack_frame
 from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.process.stacks import StackFile
@@ -25,7 +25,9 @@ from vecspaces.vector.backends.row_stream import RowStream
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers, index_of
 from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.exchange.infos import InfosByRow
 from vecspaces.vector.exchange.messages import HEADER, Op, Starts, StepRows, Written
+from vecspaces.vector.exchange.tables import Form
 from vecspaces.vector.group.group import Group
 from vecspaces.vector.group.groups import Groups
 
@@ -34,6 +36,7 @@ _END_GRACE = 0.4
 # The interval of checks for the caller's end, if no descriptor reports it.
 _LOOK_MILLISECONDS = 250
 _CLOSE, _DONE, _PART, _STEP, _STEP_ROWS = Op.CLOSE, Op.DONE, Op.PART, Op.STEP, Op.STEP_ROWS
+_TABLED = Op.TABLED
 
 
 def worker_main(
@@ -112,6 +115,7 @@ class Worker:
         self._group = group
         self._index = setup.index
         self._stream = RowStream(group)
+        self._form: Form | None = None  # of the infos of the last step
 
     def run(self) -> bool:
         """Bind, then serve commands until the end; return whether the caller is there."""
@@ -165,14 +169,29 @@ class Worker:
                 if op is _STEP:
                     steps[index] += 1
                 result = group.execute(op, slot, payload)
-                if isinstance(result, Written) and self._rows_suffice and not result.infos:
-                    reply = HEADER.pack(_DONE, slot, seq, 0)
-                else:
-                    reply = self._pack_result(Op.DONE, slot, seq, result, op)
+                reply = self._pack_end(slot, seq, result, op)
             except BaseException as error:
                 reply = self._pack_failure(slot, seq, error, op.verb)
             if not send(reply):
                 return None
+
+    def _pack_end(self, slot: int, seq: int, result: Any, command: Op) -> bytes:
+        """Pack the reply to a command; most steps need only a header."""
+        if isinstance(result, Written) and self._rows_suffice:
+            if not result.infos:
+                return HEADER.pack(_DONE, slot, seq, 0)
+            form = self._tabulate(result) if command is _STEP else None
+            if form is not None:
+                changed, self._form = form != self._form, form
+                return pack_frame(_TABLED, slot, seq, form.plain if changed else None, pack_plain)
+        return self._pack_result(_DONE, slot, seq, result, command)
+
+    def _tabulate(self, written: Written) -> Form | None:
+        """Write infos that are the same numbers in all rows into cells; return their form."""
+        infos = written.infos[0] if len(written.infos) == 1 else None
+        if infos.__class__ is not InfosByRow:
+            return None
+        return self._buffers.cells.write(written.rows, infos)
 
     def _pack_result(self, op: Op, slot: int, seq: int, result: Any, command: Op) -> bytes:
         """Pack the reply to a command, with the values that did not fit into shared memory."""
@@ -220,6 +239,9 @@ class Worker:
             if self._rows_suffice and not infos and len(rows) == len(payload.rows):
                 reply = HEADER.pack(_DONE, slot, seq, 0)  # all rows, and nothing else
             else:
+                form = self._tabulate(written) if self._rows_suffice else None
+                if form is not None:
+                    written = written._replace(infos=form.plain)
                 op = _PART if left else _DONE
                 outside = self._take_outside(_STEP_ROWS, slot, rows)
                 reply = pack_part(written, outside, partial(pack_frame, op, slot, seq), dumps)
