@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecspaces import spaces
-from vecspaces.layout import Layout
+from vecspaces.layout import Layout, Mismatch
 from vecspaces.memory import Arena
 
 LONG = spaces.Text(2**20, min_length=2, charset="xyz")
@@ -64,3 +64,13 @@ def test_rows_take_the_memory_of_their_texts() -> None:
         assert 2**20 <= used() - before <= 2**20 + PAGES
     finally:
         arena.close()
+
+
+@pytest.mark.parametrize("text", ["", "\ud800", "é", "x" * 6])
+def test_writer_and_reader_take_each_text_as_single_writes_do(text: str) -> None:
+    rows = rows_of(spaces.Text(6), n=4)
+    texts = ["ab", text, "cd", "ef"]
+    rows.writer(0, 4)(texts)
+    assert list(rows.reader(0, 4)()) == [rows.item(row) for row in range(4)] == texts
+    with pytest.raises(Mismatch, match="at most 6 characters"):
+        rows.writer(0, 4)([*texts[:3], "y" * 7])

@@ -95,15 +95,16 @@ class SizedBlock(ArrayBlock):
     def store_rows(self, low: int, rows: Iterable[_Bytes]) -> None:
         """Write what `store` writes for consecutive rows, without a call for most of them."""
         sizes, stored, stride, capacity = self._sizes, self._bytes, self._stride, self._capacity
+        start = low * stride + SIZE_BYTES
         for row, data in enumerate(rows, low):
             size = len(data)
             if size > capacity:
                 self.store(row, data)
-                continue
-            sizes[row] = _UNWRITTEN
-            start = row * stride + SIZE_BYTES
-            stored[start : start + size] = data
-            sizes[row] = size
+            else:
+                sizes[row] = _UNWRITTEN
+                stored[start : start + size] = data
+                sizes[row] = size
+            start += stride
 
     def _spill(self, row: int, data: _Bytes) -> None:
         size, where = len(data), f"row {row}: {show_path(self._path)}".removesuffix(": ")
@@ -121,15 +122,13 @@ class SizedBlock(ArrayBlock):
         start = row * self._stride + SIZE_BYTES
         return self._bytes[start : start + min(size, self._capacity)]
 
-    def fetch_rows(self, low: int, high: int) -> list[_Bytes | None]:
-        """Return what `fetch` returns for consecutive rows, without a call for most of them."""
-        stored, stride, capacity = self._bytes, self._stride, self._capacity
-        starts = range(low * stride + SIZE_BYTES, high * stride + SIZE_BYTES, stride)
-        sizes = zip(range(low, high), starts, self._sizes[low:high].tolist(), strict=True)
-        return [
-            stored[start : start + size] if 0 < size <= capacity else self.fetch(row)
-            for row, start, size in sizes
-        ]
+    def fetch_rows(self, low: int, high: int) -> list[_Bytes] | None:
+        """Return the bytes of consecutive rows; None if some have none, or have spilled."""
+        stored, stride, sizes = self._bytes, self._stride, self._sizes[low:high].tolist()
+        if not sizes or not 0 < min(sizes) <= max(sizes) <= self._capacity:
+            return None
+        starts = range(low * stride + SIZE_BYTES, high * stride, stride)
+        return [stored[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
 class VariableBlock(SizedBlock):

@@ -113,7 +113,9 @@ def _describe_product(space: Product[Any]) -> Record:
 def _describe_text(space: Text) -> Variable:
     codec = _TextCodec(space.max_length, space.characters[:1] * space.min_length)
     most = max(len(_NO_TEXT), _UTF8_BYTES * space.max_length)
-    return Variable(codec.encode, codec.decode, codec.empty, most)
+    return Variable(
+        *(codec.encode, codec.decode, codec.empty, most, codec.encode_rows, codec.decode_rows)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,20 @@ class _TextCodec:
             return data.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:  # the writer died before the row was complete
             return data.decode("utf-8", "replace")
+
+    def encode_rows(self, values: list[Any]) -> list[bytes]:
+        if set(map(type, values)) == {str} and max(map(len, values)) <= self.limit:
+            try:
+                return [value.encode() or _NO_TEXT for value in values]
+            except UnicodeEncodeError:
+                pass  # a surrogate
+        return list(map(self.encode, values))
+
+    def decode_rows(self, parts: list[Any]) -> list[str]:
+        try:
+            return [part.tobytes().decode() for part in parts]
+        except UnicodeDecodeError:
+            return [self.decode(bytearray(part)) for part in parts]
 
     def empty(self, fill: Any) -> str:
         return self.unwritten

@@ -116,12 +116,16 @@ class Variable:
         most: The size of the largest value in bytes, or None. A value of at most 16 KiB
             always has its place, which is copied like an array. For larger ones, address space is
             reserved up to a limit; pages take memory only once they are written.
+        encode_rows: `encode` of several values; None: calls it for each value.
+        decode_rows: `decode` of several values, from memoryviews; None: calls it for each value.
     """
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytearray], Any]
     empty: Callable[[Fill], Any] | None = None
     most: int = 0
+    encode_rows: Callable[[list[Any]], list[bytes]] | None = None
+    decode_rows: Callable[[list[Any]], list[Any]] | None = None
 
     @property
     def is_bounded(self) -> bool:

@@ -335,7 +335,7 @@ class VariablePort(ValuePort):
 
     def __init__(self, node: Variable, path: Path, block: SizedBlock) -> None:
         super().__init__(node, path, [block])
-        encode, store = node.encode, block.store
+        encode, decode, store = node.encode, node.decode, block.store
 
         def write(row: int, value: Any) -> None:
             try:
@@ -345,16 +345,21 @@ class VariablePort(ValuePort):
             store(row, data)
 
         self.write = write
-        self.decode, self.empty, self.fetch = node.decode, node.empty, block.fetch
-        self.fetch_rows, self.encode, self.store_rows = block.fetch_rows, encode, block.store_rows
+        self.decode, self.empty, self.fetch = decode, node.empty, block.fetch
+        self.fetch_rows, self.store_rows = block.fetch_rows, block.store_rows
+        self.encode_rows = node.encode_rows or (lambda values: list(map(encode, values)))
+        self.decode_rows = node.decode_rows or (
+            lambda parts: [decode(bytearray(part)) for part in parts]
+        )
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Encode the rows in one pass."""
-        write_rows, encode, store_rows = super().writer(low, high), self.encode, self.store_rows
+        write_rows, encode_rows = super().writer(low, high), self.encode_rows
+        store_rows = self.store_rows
 
         def write(values: list[Any]) -> None:
             try:
-                store_rows(low, map(encode, values))
+                store_rows(low, encode_rows(values))
             except RAISED:
                 write_rows(values)  # raises the error of the wrong value
 
@@ -362,11 +367,12 @@ class VariablePort(ValuePort):
 
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
         """Decode the rows in one pass."""
-        fetch_rows, decode, item = self.fetch_rows, self.decode, self.item
+        fetch_rows, decode_rows = self.fetch_rows, self.decode_rows
+        read_rows = super().reader(low, high)
 
         def read() -> list[Any]:
-            rows = enumerate(fetch_rows(low, high), low)
-            return [item(row) if data is None else decode(bytearray(data)) for row, data in rows]
+            parts = fetch_rows(low, high)
+            return read_rows() if parts is None else decode_rows(parts)
 
         return read
 
