@@ -161,10 +161,10 @@ class Engine:
         name: str,
         payloads: Mapping[int, Any],
         rows: Sequence[int] | None,
-        slot: int | None = None,
-        steps: int | None = None,
+        slot: int,
+        steps: int,
     ) -> Ticket:
-        """Send a command, and return its ticket; by default it writes into the current slot.
+        """Send a command, and return its ticket.
 
         If it cannot be pickled, no row and no worker changes.
         """
@@ -176,8 +176,8 @@ class Engine:
             payloads=payloads,
             owing=set(payloads),
             rows=rows,
-            slot=self.ring.current if slot is None else slot,
-            steps=self.ring.steps if steps is None else steps,
+            slot=slot,
+            steps=steps,
             results={},
             # A pending call without "_async" was interrupted, if another call comes.
             is_overdue=call != "send" and not name.endswith("_async"),
@@ -187,7 +187,7 @@ class Engine:
         replies.tickets[number] = ticket
         replies.call, replies.inside, self.waits.interrupted = name, True, False
         try:
-            done = self._links.issue(op, ticket.slot, number, payloads)
+            done = self._links.issue(op, slot, number, payloads)
         except CannotSend as error:
             del replies.tickets[number]
             replies.inside = False
@@ -201,13 +201,15 @@ class Engine:
             self._clock.note(COMPUTING)
         if done is not None:
             ticket.owing.clear()
-            ticket.results = {0: done} if done else {}
+            if done:
+                ticket.results[0] = done
         return ticket
 
     def issue_call(self, name: str, op: Op, payloads: Mapping[int, Any]) -> None:
         """Send a call, which does not write rows."""
         self._start_dead(payloads)
-        ticket = self._issue(op, "call", name, payloads, ())
+        ring = self.ring
+        ticket = self._issue(op, "call", name, payloads, (), ring.current, ring.steps)
         self.replies.pending, self.replies.inside = ticket, False
 
     def issue_step(self, name: str) -> None:
@@ -242,8 +244,8 @@ class Engine:
             payloads[worker] = ResetRows(starts, plan.keep_options, broken, states)
         for row in rows:
             table.note_start(row, plan.seeds[row], plan.options[row] if plan.keep_options else None)
-        begin = None if goes_on else 0
-        ticket = self._issue(_RESET, "reset", name, payloads, rows, begin, begin)
+        slot, steps = (self.ring.current, self.ring.steps) if goes_on else (0, 0)
+        ticket = self._issue(_RESET, "reset", name, payloads, rows, slot, steps)
         self.masked_rows = rows if goes_on else None
         self.loaded = {row: state.has_ended for row, state in plan.states.items()}
         replies.pending, replies.inside = ticket, False
@@ -273,18 +275,19 @@ class Engine:
             payloads[worker] = StepRows(chosen, begun, broken, share)
         for row, (seed, _) in starts.items():
             table.note_start(row, seed, None)
+        ring = self.ring
         if self._settings.budget is not None:
             # A worker that dies while it writes leaves incomplete rows: the copies replace them.
-            ring, numbers = self.ring, np.array(rows, dtype=np.intp)
+            numbers = np.array(rows, dtype=np.intp)
             observations = self._links.buffers.observations
             observations[ring.after[ring.current]].copy_rows(observations[ring.current], numbers)
         seconds = self._settings.step_timeout
         if seconds is None and any(table.state[row] & NEW for row in starts):
             seconds, self.waits.first_resets = self._settings.start_timeout, True
-        ticket = self._issue(_STEP_ROWS, "send", name, payloads, rows)
+        ticket = self._issue(_STEP_ROWS, "send", name, payloads, rows, ring.current, ring.steps)
         ticket.until = Deadline(seconds)
         table.is_new = table.is_new and not starts
-        self.ring.is_mixed = True
+        ring.is_mixed = True
         table.send(rows, starts)
         self.replies.inside = False
 
@@ -296,7 +299,8 @@ class Engine:
         self._start_dead(self.supervisor.of_rows(rows))
         for row in rows:
             payloads = {self.supervisor.of[row]: CallRows(call, [row])}
-            ticket = self._issue(Op.CALL, "send", name, payloads, [row])
+            ring = self.ring
+            ticket = self._issue(Op.CALL, "send", name, payloads, [row], ring.current, ring.steps)
             ticket.until = Deadline(self._settings.step_timeout)
             self.rows.is_new = False
             self.rows.call(row)
@@ -389,10 +393,11 @@ class Engine:
     def wait(self, kind: str, name: str, timeout: float | None) -> Ticket:
         """Wait for the pending command; return its ticket, to be read and given to `finish`."""
         replies = self.replies
-        if replies.inside or replies.pending is None or replies.pending.call != kind:
-            self.check(f"{kind}_wait", name)
         ticket = replies.pending
-        assert ticket is not None
+        if ticket is None or ticket.call != kind or replies.inside:
+            self.check(f"{kind}_wait", name)
+            ticket = replies.pending
+            assert ticket is not None
         if self._clock is not None:
             self._clock.note(OUTSIDE)
         if timeout is not None:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.layout.columns import FLOATS
-from vecspaces.vector.exchange.snapshots import IMMUTABLE, snapshot
+from vecspaces.vector.exchange.snapshots import IMMUTABLE, are_immutable, snapshot
 from vecspaces.vector.exchange.tables import Table, join, merge_table
 
 _PLAIN = (int, float, bool)
@@ -271,10 +271,15 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     and truncates the others. Arrays of one shape are stacked. Anything else, such as integers
     without a common integer dtype, becomes an array of objects with copies of the values.
     """
-    table = join(parts)
-    if table is not None and len(table.rows) == num_envs:
-        return merge_table(table, _everyone(num_envs)[1])
-    part = parts[0] if len(parts) == 1 else _join(parts)
+    if not parts:
+        return {}
+    part = parts[0]
+    if part.__class__ is not InfosByRow:
+        table = join(parts)
+        if table is not None and len(table.rows) == num_envs:
+            return merge_table(table, _everyone(num_envs)[1])
+    if len(parts) > 1:
+        part = _join(parts)
     if isinstance(part, InfosByRow):
         return _merge_dicts(list(part), list(part.values()), num_envs)
     columns, is_joined = {}, len(parts) > 1
@@ -292,29 +297,30 @@ def _merge_dicts(
     """Merge the infos of some rows, in one pass if all rows have one with the same keys."""
     infos: dict[str, Any] = {}
     everyone, mask = _everyone(num_envs)
-    if rows == everyone:
-        first, copy_mask, is_single = dicts[0], mask.copy, num_envs == 1
-        if is_single or sum(map(len, dicts)) == len(first) * num_envs:
-            try:
-                for key, value in first.items():
-                    kind = value.__class__
-                    values = [value] if is_single else [info[key] for info in dicts]
-                    # Without a call for most numbers; `_stack` finds rounded integers.
-                    if (
-                        kind in _NUMBERS if is_single else _are_numbers(map(type, values))
-                    ) and key != "final_obs":
-                        merged: Any = np.array(values)
-                        if kind not in FLOATS and merged.dtype.kind in "fO":
-                            merged = _stack(values)
-                    elif kind is dict and _are_dicts(map(type, values)) and key != "final_obs":
-                        merged = _merge_dicts(rows, values, num_envs)
-                    else:
-                        merged = _merge_values(key, values, rows, num_envs)
-                    infos[key], infos[f"_{key}"] = merged, copy_mask()
-            except KeyError:
-                infos = {}  # the same number of keys, but other keys
-            if len(infos) == 2 * len(first):  # no environment uses the name of a mask
-                return infos
+    is_single = num_envs == 1
+    if rows == everyone and (is_single or sum(map(len, dicts)) == len(dicts[0]) * num_envs):
+        first, copy_mask = dicts[0], mask.copy
+        try:
+            for key, value in first.items():
+                kind = value.__class__
+                values = [value] if is_single else [info[key] for info in dicts]
+                # Without a call for most values; `_stack` finds rounded integers.
+                if kind in _NUMBERS and (is_single or _are_numbers(map(type, values))):
+                    merged: Any = np.array(values)
+                    if kind not in FLOATS and merged.dtype.kind in "fO":
+                        merged = _stack(values)
+                elif kind is dict and (is_single or _are_dicts(map(type, values))):
+                    merged = _merge_dicts(rows, values, num_envs)
+                elif kind in IMMUTABLE and are_immutable(map(type, values)):
+                    merged = np.array(values, object)
+                else:
+                    merged = _merge_values(key, values, rows, num_envs)
+                infos[key], infos[f"_{key}"] = merged, copy_mask()
+        except KeyError:
+            infos = {}  # the same number of keys, but other keys
+        # No environment uses the name of a mask, or that of last observations.
+        if len(infos) == 2 * len(first) and "final_obs" not in first:
+            return infos
     return _merge_columns(_by_key(rows, dicts), num_envs)
 
 
@@ -438,7 +444,7 @@ def _stack(values: Sequence[Any]) -> npt.NDArray[Any] | None:
     elif types <= _NUMBERS:
         return _stack_numbers(values, types)
     elif types <= IMMUTABLE:
-        return _objects(values)
+        return np.array(values, object)
     kind, *others = set(map(_kind, values))
     if others or kind is None:
         return _objects(values)

@@ -41,7 +41,7 @@ class Positions:
     def __init__(self, steps: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:
         # Memoryviews of one dimension store and return ints in a third of the time of arrays.
         self.steps, self._numbers = steps.data, rows.reshape(-1).data
-        self._began = rows[:, _BEGAN].data
+        self._began, self._counts = rows[:, _BEGAN].data, rows[:, _COUNT].data
 
     def clear(self) -> None:
         """Note that no environment was reset yet."""
@@ -52,14 +52,14 @@ class Positions:
 
         `counts`: False for environments that reset themselves, whose episodes are not counted.
         """
-        numbers, first = self._numbers, row * _WIDTH
+        first = row * _WIDTH
         if seed is not None:
-            numbers[first + _SEED] = max(_NO_SEED + 1, min(int(seed), _LARGEST))
-            numbers[first + _BEFORE] = numbers[first + _COUNT]
+            self._numbers[first + _SEED] = max(_NO_SEED + 1, min(int(seed), _LARGEST))
+            self._numbers[first + _BEFORE] = self._counts[row]
         if not counts:
-            numbers[first + _BEFORE] = _NOT_COUNTED
-        numbers[first + _BEGAN] = self.steps[worker]
-        numbers[first + _COUNT] += 1
+            self._numbers[first + _BEFORE] = _NOT_COUNTED
+        self._began[row] = self.steps[worker]
+        self._counts[row] += 1
 
     def step(self, rows: Sequence[int]) -> None:
         """Note that some rows step, and others of their worker do not."""

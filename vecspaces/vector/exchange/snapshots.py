@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
-_are_immutable = IMMUTABLE.issuperset
+are_immutable = IMMUTABLE.issuperset
 
 
 def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
@@ -27,7 +27,7 @@ def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
     """
     if value.__class__ in IMMUTABLE:
         return value
-    if known is None and value.__class__ is dict and _are_immutable(map(type, value.values())):
+    if known is None and value.__class__ is dict and are_immutable(map(type, value.values())):
         return value.copy()
     # The copies so far, by the id of the original, for objects that contain themselves.
     known = {} if known is None else known

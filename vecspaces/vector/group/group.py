@@ -194,9 +194,9 @@ class Group(ABC):
             self._failed.update(row for failed, _ in failures for row in failed)
         elif timings is not None:
             timings.finish(rows)
-        parts = [infos] if infos else ()
         if rows is None:
-            return make_written((self.rows, parts, ())) if parts else self._nothing
+            return make_written((self.rows, [infos], ())) if infos else self._nothing
+        parts = [infos] if infos else ()
         return make_written((_without(rows, failures) if failures else rows, parts, failures))
 
     def flush_timings(self) -> None:

@@ -49,7 +49,7 @@ class SingleEnvs(Group):
     """A run of single environments, and their rows."""
 
     is_vector = False
-    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_runs", "_begin_position")
+    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_runs", "_begin_position", "_low", "_write_final")
 
     def view(self) -> None:
         """Make views of the group's rows, also for a copy of the group."""
@@ -60,6 +60,9 @@ class SingleEnvs(Group):
         # The writers of consecutive rows that were stepped without the others, by slot and rows.
         self._runs: dict[tuple[int, tuple[int, ...]], SlotWriter] = {}
         self._begin_position = partial(buffers.positions.begin, self._worker)
+        self._low = rows.start
+        if buffers.finals is not None:
+            self._write_final = buffers.finals.write
 
     def begin_anew(self, starts: Starts) -> None:
         """Drop the state of all episodes; the next step of `starts` reports lost episodes."""
@@ -136,7 +139,7 @@ class SingleEnvs(Group):
         """Reset one environment; convert its exception to a `Failure`, and check its result."""
         self._begin_position(row, arguments.get("seed"))
         try:
-            result = self._envs[row - self.rows.start].reset(**arguments)
+            result = self._envs[row - self._low].reset(**arguments)
         except RAISED as error:
             if type(error) is TypeError and "reset() got an unexpected keyword" in str(error):
                 text = f"reset must take seed and options, and return (observation, info): {error}"
@@ -160,22 +163,22 @@ class SingleEnvs(Group):
         """Let the environment take the next step of this row."""
         if self._seeds:
             self._seeds.pop(row, None)
-        self._steppers[row - self.rows.start] = self._envs[row - self.rows.start]
+        number = row - self._low
+        self._steppers[number] = self._envs[number]
 
     def _end(self, row: int, observation: Any, info: Any) -> tuple[Any, Any]:
         """Autoreset at the end of an episode, as the mode requires; return what `step` returns."""
-        options = self._options
-        arguments = {"options": options[row]} if options and row in options else {}
+        arguments = {"options": self._options[row]} if row in self._options else {}
         if self._mode is _NEXT_STEP:
-            number = row - self.rows.start
+            number = row - self._low
             start = _Start(self, row, arguments) if arguments else self._starts[number]
             self._steppers[number] = start
         elif self._mode is _SAME_STEP:
             # Copied before the reset, because environments reuse what they return.
-            finals = self._buffers.finals
-            assert finals is not None
-            finals.write(row, observation)
-            final = snapshot(as_info(info)) if info or info.__class__ is not dict else {}
+            self._write_final(row, observation)
+            if info.__class__ is not dict:
+                info = as_info(info)
+            final = snapshot(info) if info else {}
             observation, info = self.reset_env(row, "step", arguments)
             info = {**info, "final_info": final}
         return observation, info
