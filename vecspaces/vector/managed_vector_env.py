@@ -293,7 +293,8 @@ class ManagedVectorEnv(
             1 in terminations.tobytes() or 1 in truncations.tobytes()
         ):
             buffers.add_finals(infos, range(self.num_envs), terminations | truncations)
-        observations, rewards = buffers.observations[slot].read(self.copy), written.rewards.copy()
+        observations = buffers.observations[slot].read(self.copy, None)
+        rewards = written.rewards.copy()
         engine.finish(ticket)
         return observations, rewards, terminations, truncations, infos
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -49,7 +48,7 @@ class SingleEnvs(Group):
     """A run of single environments, and their rows."""
 
     is_vector = False
-    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_runs", "_begin_position", "_low", "_write_final")
+    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_runs", "_low", "_write_final")
 
     def view(self) -> None:
         """Make views of the group's rows, also for a copy of the group."""
@@ -59,7 +58,6 @@ class SingleEnvs(Group):
         self._slots = [SlotWriter(buffers, slot, rows) for slot in range(buffers.plan.slots)]
         # The writers of consecutive rows that were stepped without the others, by slot and rows.
         self._runs: dict[tuple[int, tuple[int, ...]], SlotWriter] = {}
-        self._begin_position = partial(buffers.positions.begin, self._worker)
         self._low = rows.start
         if buffers.finals is not None:
             self._write_final = buffers.finals.write
@@ -137,9 +135,12 @@ class SingleEnvs(Group):
         self, row: int, command: str, arguments: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Reset one environment; convert its exception to a `Failure`, and check its result."""
-        self._begin_position(row, arguments.get("seed"))
+        # Without a default, CPython makes no separate evaluation of the call.
+        seed = arguments["seed"] if "seed" in arguments else None
+        self._buffers.positions.begin(self._worker, row, seed, True)
         try:
-            result = self._envs[row - self._low].reset(**arguments)
+            env = self._envs[row - self._low]
+            result = env.reset(**arguments) if arguments else env.reset()
         except RAISED as error:
             if type(error) is TypeError and "reset() got an unexpected keyword" in str(error):
                 text = f"reset must take seed and options, and return (observation, info): {error}"
