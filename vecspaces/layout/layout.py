@@ -317,9 +317,14 @@ class Rows:
             live views; with an `index`, copies of these rows.
         item: Called as `item(row)`: returns a copy of one environment's value.
         items: Called as `items(rows)`: returns copies of several values.
+        keeper: Called as `keeper(kept)`: returns a function of a row and a value, which stores in
+            the dict `kept` what `item` would return after `write`.
     """
 
-    __slots__ = ("_blocks", "_port", "_variable", "item", "items", "layout", "read", "write")
+    __slots__ = (
+        *("_blocks", "_port", "_variable"),
+        *("item", "items", "keeper", "layout", "read", "write"),
+    )
 
     def __init__(self, layout: Layout, blocks: list[ArrayBlock]) -> None:
         self.layout = layout
@@ -328,7 +333,7 @@ class Rows:
         self._port: Port = make_port(layout._node, (), iter(blocks))
         # Called in each step; methods that pass them on would double the calls.
         self.write, self.read, self.item = self._port.write, self._port.read, self._port.item
-        self.items = self._port.items
+        self.items, self.keeper = self._port.items, self._port.keeper
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Return the function that writes rows `low` to `high`, much faster than `write` per row.

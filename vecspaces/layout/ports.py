@@ -68,6 +68,16 @@ class Port(ABC):
         """Return the values of some rows, in separate memory."""
         return list(map(self.item, rows))
 
+    def keeper(self, kept: dict[int, Any]) -> Callable[[int, Any], None]:
+        """Return the function that stores in `kept` what `item` returns after `write`."""
+        write, item = self.write, self.item
+
+        def keep(row: int, value: Any) -> None:
+            write(row, value)
+            kept[row] = item(row)
+
+        return keep
+
     @abstractmethod
     def reader(self, low: int, high: int) -> Callable[[], Sequence[Any]]:
         """Return the function that returns the values of some rows, in separate memory."""
@@ -171,6 +181,18 @@ class ArrayPort(Port):
         """Return a copy of the row; a scalar if the shape is ()."""
         value = self.rows[row]
         return value if self._is_scalar else value.copy()
+
+    def keeper(self, kept: dict[int, Any]) -> Callable[[int, Any], None]:
+        """Copy arrays that fit without a cast once."""
+        keep_other, dtype, shape, ndarray = super().keeper(kept), self.dtype, self.shape, np.ndarray
+
+        def keep(row: int, value: Any) -> None:
+            if value.__class__ is ndarray and value.dtype is dtype and value.shape == shape:
+                kept[row] = value.copy()
+            else:
+                keep_other(row, value)
+
+        return keep_other if self._is_scalar else keep
 
     def items(self, rows: Sequence[int]) -> Sequence[Any]:
         """Return views of the rows of one copy; scalars if the shape is ()."""

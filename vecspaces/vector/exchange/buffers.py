@@ -134,8 +134,13 @@ class Buffers:
             self.write_actions = dumping_by(dumps, self.write_actions)
             self.write_some_actions = dumping_by(dumps, self.write_some_actions)
         self.finals: Rows | None = None
+        # Last observations of rows that are read in this process, and therefore not written.
+        self._kept: dict[int, Any] = {}
         if plan.finals is not None:
             (self.finals,) = plan.finals.bind(self.arena, spill=True)
+            self.write_final: Callable[[int, Any], None] = (
+                self.finals.keeper(self._kept) if arena is None else self.finals.write
+            )
         bound = [layout.bind(self.arena) for layout in plan.infos.values()]
         self.infos = [InfoRows(dict(zip(plan.infos, rows))) for rows in zip(*bound)]  # noqa: B905
         views = {name: self.arena.view(*where) for name, where in plan.arrays.items()}
@@ -176,7 +181,11 @@ class Buffers:
     @property
     def _ends(self) -> list[Rows]:
         """The parts that are written at the end of an episode (SAME_STEP)."""
-        return [] if self.finals is None else [self.finals]
+        if self.finals is None:
+            return []
+        for row in list(self._kept):
+            self.finals.write(row, self._kept.pop(row))
+        return [self.finals]
 
     def _written(self, slot: int) -> list[Rows]:
         """The parts of a slot that every reset and step writes."""
@@ -193,9 +202,9 @@ class Buffers:
     ) -> None:
         """Add last observations to merged infos of `rows`, some of which `ended` an episode."""
         assert self.finals is not None
-        last, item = np.empty(len(rows), dtype=object), self.finals.item
+        last, kept, item = np.empty(len(rows), dtype=object), self._kept, self.finals.item
         for place, row in compress(enumerate(rows), ended.tobytes()):
-            last[place] = item(row)
+            last[place] = kept.pop(row) if row in kept else item(row)
         infos["final_obs"], infos["_final_obs"] = last, ended
 
     def release(self) -> None:
@@ -271,10 +280,10 @@ class Buffers:
             return
         for array, values in zip(self._scalars(slot), source._scalars(slot), strict=True):
             array[index] = values[index]
-        if self.finals is not None:
-            assert source.finals is not None
-            if (self.terminations[slot, index] | self.truncations[slot, index]).any():
-                self.finals.copy_rows(source.finals, index)
+        if self.finals is not None and (
+            (self.terminations[slot, index] | self.truncations[slot, index]).any()
+        ):
+            self.finals.copy_rows(*source._ends, index)
 
     def _scalars(self, slot: int) -> list[npt.NDArray[Any]]:
         """Return the further results of a step."""

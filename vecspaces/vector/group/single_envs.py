@@ -60,7 +60,7 @@ class SingleEnvs(Group):
         self._runs: dict[tuple[int, tuple[int, ...]], SlotWriter] = {}
         self._low = rows.start
         if buffers.finals is not None:
-            self._write_final = buffers.finals.write
+            self._write_final = buffers.write_final
 
     def begin_anew(self, starts: Starts) -> None:
         """Drop the state of all episodes; the next step of `starts` reports lost episodes."""
@@ -135,11 +135,10 @@ class SingleEnvs(Group):
         self, row: int, command: str, arguments: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Reset one environment; convert its exception to a `Failure`, and check its result."""
-        # Without a default, CPython makes no separate evaluation of the call.
-        seed = arguments["seed"] if "seed" in arguments else None
+        env, seed = self._envs[row - self._low], arguments.get("seed") if arguments else None
+        # With all arguments, since CPython inlines no calls of bound methods that have defaults.
         self._buffers.positions.begin(self._worker, row, seed, True)
         try:
-            env = self._envs[row - self._low]
             result = env.reset(**arguments) if arguments else env.reset()
         except RAISED as error:
             if type(error) is TypeError and "reset() got an unexpected keyword" in str(error):
