@@ -39,6 +39,18 @@ def test_values_that_did_not_fit_the_rows_are_copied(copied: Any) -> None:
             assert_same_step(*results)
 
 
+def test_last_observations_that_were_not_received_are_copied(copied: Any) -> None:
+    env_fns = [partial(Ledger, number, length=1) for number in range(3)]
+    with SyncVectorEnv(env_fns, autoreset_mode="same_step") as envs:
+        envs.reset(seed=1)
+        envs.send([1, 2, 3])
+        with copied(envs) as twin:
+            (*_, infos, _), (*_, others, _) = envs.recv(), twin.recv()
+            for last, other in zip(infos["final_obs"], others["final_obs"], strict=True):
+                assert_identical(last, other)
+                assert not np.shares_memory(last, other)
+
+
 def test_both_live_apart(copied: Any) -> None:
     env_fns = [partial(Ledger, number, length=9) for number in range(2)]
     with SyncVectorEnv(env_fns, copy=False, stats=True) as envs:

@@ -283,7 +283,8 @@ class Buffers:
         if self.finals is not None and (
             (self.terminations[slot, index] | self.truncations[slot, index]).any()
         ):
-            self.finals.copy_rows(*source._ends, index)
+            (last,) = source._ends
+            self.finals.copy_rows(last, index)
 
     def _scalars(self, slot: int) -> list[npt.NDArray[Any]]:
         """Return the further results of a step."""
