@@ -31,7 +31,7 @@ from vecspaces.vector.engine.batch_spaces import agree, agree_on_infos
 from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.ring import Rollout
 from vecspaces.vector.engine.rows import ENDED
-from vecspaces.vector.exchange.buffers import BufferPlan
+from vecspaces.vector.exchange.buffers import BufferPlan, index_of
 from vecspaces.vector.exchange.failures import Message, name_envs
 from vecspaces.vector.exchange.stats import CallerClock
 from vecspaces.vector.group.building import GroupDescription
@@ -322,7 +322,7 @@ class ManagedVectorEnv(
         if self._mode is _DISABLED:
             self._refuse_finished(rows)
         try:
-            self._buffers.write_some_actions(actions, index=np.array(rows, dtype=np.intp))
+            self._buffers.write_some_actions(actions, index=index_of(rows, ordered=True))
         except Mismatch as error:
             raise action_error(error, rows, self.action_space) from None
         if self._settings.validate:

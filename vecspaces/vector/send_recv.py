@@ -18,7 +18,7 @@ from vecspaces.vector.engine.arguments import check_env_ids, check_whole
 from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.rows import FRESH, READY, VOID
 from vecspaces.vector.engine.seeds import spread_seeds
-from vecspaces.vector.exchange.buffers import Buffers
+from vecspaces.vector.exchange.buffers import Buffers, index_of
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Part, at_places, merge, split
 from vecspaces.vector.exchange.messages import Call
@@ -316,24 +316,16 @@ class SendRecv:
         """Gather what ready rows wrote."""
         buffers, table = self._buffers, self._engine.rows
         slot = self._engine.ring.current
-        parts: list[Part] = []
-        answers = list(map(table.ready.__getitem__, rows))
-        distinct = {id(answer): answer for answer in answers}
         numbers = np.array(rows, dtype=np.int64)
-        chosen = select([part for answer in distinct.values() for part in answer], rows, numbers)
-        if chosen is not None:
-            parts = [chosen]
-        for answer in distinct.values() if any(answers) and chosen is None else ():
-            places = dict(zip(rows, range(len(rows)), strict=True))
-            if len(distinct) > 1:  # the infos of other rows in this answer may be old
-                places = {row: places[row] for row in rows if table.ready[row] is answer}
-            parts.extend([at_places(part, places) for part in answer])
+        index = index_of(rows, ordered=True)
+        answers = list(map(table.ready.__getitem__, rows))
+        parts = _infos_of(rows, index, answers) if any(answers) else []
         infos: dict[str, Any] = merge(parts, len(rows)) if parts else {}
         written = buffers.whole[slot]
-        rewards = written.rewards[numbers]
-        terminations = written.terminations[numbers]
-        truncations = written.truncations[numbers]
-        flags = table.flags[numbers]
+        rewards = written.rewards[index].copy()
+        terminations = written.terminations[index].copy()
+        truncations = written.truncations[index].copy()
+        flags = table.flags[index]
         # Bytes are compared in a tenth of the time of arrays; usually no row has another flag.
         is_plain = flags.tobytes() == bytes([READY]) * len(rows)
         if not is_plain:
@@ -349,8 +341,26 @@ class SendRecv:
             table.note_ends(numbers, ended)
         if self._mode is _SAME_STEP and ended.any():
             buffers.add_finals(infos, rows, ended)
-        observations = buffers.observations[slot].read(copy=True, index=numbers)
+        observations = buffers.observations[slot].read(copy=True, index=index)
         transition = Transition(observations, rewards, terminations, truncations, infos, numbers)
         transition._parts = parts
         transition.begins = flags & (FRESH | VOID) != 0
         return transition
+
+
+def _infos_of(
+    rows: Sequence[int], index: slice | npt.NDArray[np.intp], answers: Sequence[Sequence[Part]]
+) -> list[Part]:
+    """Return the infos of rows at their places; `answers` has the infos that came with each row."""
+    distinct = [answers[0]]
+    if len(set(map(id, answers))) > 1:
+        distinct = list({id(answer): answer for answer in answers}.values())
+    chosen = select([part for answer in distinct for part in answer], rows, index)
+    if chosen is not None:
+        return [chosen]
+    parts: list[Part] = []
+    for answer in distinct:
+        # The infos of other rows in this answer may be old.
+        places = {row: place for place, row in enumerate(rows) if answers[place] is answer}
+        parts.extend([at_places(part, places) for part in answer])
+    return parts

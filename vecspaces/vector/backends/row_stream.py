@@ -42,7 +42,8 @@ class RowStream:
             most = max(1, longest, _PART_SECONDS / self._pace)
             left = len(rows)
             count = math.ceil(left / max(1, round(left / most)))  # so that no small rest is left
-            together = group.rows if group.is_vector else rows[:count]
+            # Sorted rows are often consecutive, and then read and written at once.
+            together = group.rows if group.is_vector else sorted(rows[:count])
             rows = rows[len(together) :]
             began = time.perf_counter()
             written = group.step(slot, together)

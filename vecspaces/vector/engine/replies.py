@@ -269,7 +269,7 @@ class Replies:
 
 def _whole(ticket: Ticket, worker: int) -> Written:
     """Return the meaning of a reply without a payload: all rows of a worker, without infos."""
-    return make_written((ticket.payloads[worker].rows, (), ()))
+    return make_written((sorted(ticket.payloads[worker].rows), (), ()))
 
 
 def results_of(ticket: Ticket) -> dict[int, Any]:

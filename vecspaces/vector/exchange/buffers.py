@@ -300,13 +300,17 @@ def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:
     return buffers
 
 
-def index_of(rows: Sequence[int]) -> slice | npt.NDArray[np.intp]:
+def index_of(rows: Sequence[int], ordered: bool = False) -> slice | npt.NDArray[np.intp]:
     """Return an index of distinct rows: a slice if they are consecutive, which is copied at once.
 
+    The slice has the order of the rows if it must be `ordered`.
+
     Example:
-        >>> index_of(range(2, 6)), index_of([4, 0, 1])
-        (slice(2, 6, None), array([4, 0, 1]))
+        >>> index_of(range(2, 6)), index_of([4, 0, 1]), index_of([1, 0]), index_of([1, 0], True)
+        (slice(2, 6, None), array([4, 0, 1]), slice(0, 2, None), array([1, 0]))
     """
     low = min(rows, default=0)
     high = max(rows, default=-1) + 1
-    return slice(low, high) if high - low == len(rows) else np.array(rows, np.intp)
+    if high - low == len(rows) and not (ordered and [*rows] != [*range(low, high)]):
+        return slice(low, high)
+    return np.array(rows, np.intp)

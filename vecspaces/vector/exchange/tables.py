@@ -146,12 +146,12 @@ def merge_table(table: Table, mask: npt.NDArray[np.bool_]) -> dict[str, Any]:
     return infos
 
 
-def select(parts: Sequence[Any], rows: Sequence[int], numbers: Any) -> Table | None:
+def select(parts: Sequence[Any], rows: Sequence[int], index: Any) -> Table | None:
     """Return the infos of `rows`, at their places, if tables of one form have exactly these rows.
 
-    `numbers` are the rows as an array.
+    `index` selects the rows.
     """
     table = join(parts)
     if table is None or len(table.rows) != len(rows) or {*table.rows} != {*rows}:
         return None
-    return Table(range(len(rows)), table.form, [array[numbers] for array in table.arrays])
+    return Table(range(len(rows)), table.form, [array[index].copy() for array in table.arrays])
