@@ -140,12 +140,12 @@ class _TextCodec:
             return data.decode("utf-8", "replace")
 
     def encode_rows(self, values: list[Any]) -> list[bytes]:
-        if set(map(type, values)) == {str} and max(map(len, values)) <= self.limit:
-            try:
-                return [value.encode() or _NO_TEXT for value in values]
-            except UnicodeEncodeError:
-                pass  # a surrogate
-        return list(map(self.encode, values))
+        try:
+            parts = list(map(str.encode, values))
+            is_plain = all(parts) and max(map(len, values)) <= self.limit
+        except (TypeError, ValueError):  # not a str, or with a surrogate
+            is_plain = False
+        return parts if is_plain else list(map(self.encode, values))
 
     def decode_rows(self, parts: list[Any]) -> list[str]:
         try:
