@@ -88,7 +88,8 @@ class Engine:
         self._clock = links.clock
         links.open_tickets = self.replies.tickets
         self._number = 0
-        # The ticket of the last step, if the link answered it at once.
+        # The ticket of the last step, if the link answered it at once: no reply to it can come, so
+        # the next step takes it again. A new ticket takes a tenth of a step of `SyncVectorEnv`.
         self._answered: Ticket | None = None
         # The number of rows of the last `recv`, which is probably that of the next `recv`.
         self._wanted = 1
@@ -165,33 +166,39 @@ class Engine:
         rows: Sequence[int] | None,
         slot: int,
         steps: int,
+        answered: Ticket | None = None,
     ) -> Ticket:
-        """Make the ticket of a command and send it."""
-        ticket = Ticket(
-            number=0,
-            op=op,
-            call=call,
-            payloads=payloads,
-            owing=set(payloads),
-            rows=rows,
-            slot=slot,
-            steps=steps,
-            results={},
-            # A pending call without "_async" was interrupted, if another call comes.
-            is_overdue=call != "send" and not name.endswith("_async"),
-            awaited=set(rows) if rows and call == "send" else set(),
-        )
-        self._send(ticket, name)
-        return ticket
+        """Send a command, and return its ticket, which is that of an `answered` one if given.
 
-    def _send(self, ticket: Ticket, name: str) -> None:
-        """Send a command. If it cannot be pickled, no row and no worker changes."""
-        self._number = ticket.number = number = self._number + 1
+        If it cannot be pickled, no row and no worker changes.
+        """
+        self._number = number = self._number + 1
+        # A pending call without "_async" was interrupted, if another call comes.
+        is_overdue = call != "send" and not name.endswith("_async")
+        ticket = answered
+        if ticket is None:
+            ticket = Ticket(
+                number=number,
+                op=op,
+                call=call,
+                payloads=payloads,
+                owing=set(payloads),
+                rows=rows,
+                slot=slot,
+                steps=steps,
+                results={},
+                is_overdue=is_overdue,
+                awaited=set(rows) if rows and call == "send" else set(),
+            )
+        else:
+            ticket.number, ticket.slot, ticket.steps = number, slot, steps
+            ticket.is_overdue = is_overdue
+            ticket.owing.update(payloads)
         replies = self.replies
         replies.tickets[number] = ticket
         replies.call, replies.inside, self.waits.interrupted = name, True, False
         try:
-            done = self._links.issue(ticket.op, ticket.slot, number, ticket.payloads)
+            done = self._links.issue(op, slot, number, payloads)
         except CannotSend as error:
             del replies.tickets[number]
             replies.inside = False
@@ -207,6 +214,7 @@ class Engine:
             ticket.owing.clear()
             ticket.results = {0: done} if done else {}
             self._answered = ticket
+        return ticket
 
     def issue_call(self, name: str, op: Op, payloads: Mapping[int, Any]) -> None:
         """Send a call, which does not write rows."""
@@ -220,16 +228,8 @@ class Engine:
         ring, table, replies = self.ring, self.rows, self.replies
         if ring.begins_rollout:
             ring.begin_rollout(self._links.buffers)
-        ticket, slot, steps = self._answered, ring.after[ring.current], ring.steps + 1
-        if ticket is None:
-            ticket = self._issue(_STEP, "step", name, self.everyone, None, slot, steps)
-        else:
-            # The ticket of the last step, which was answered at once: no reply to it can come. A
-            # new ticket takes a tenth of a step in the caller's process.
-            ticket.slot, ticket.steps = slot, steps
-            ticket.is_overdue = not name.endswith("_async")
-            ticket.owing.update(self.everyone)
-            self._send(ticket, name)
+        slot, steps, answered = ring.after[ring.current], ring.steps + 1, self._answered
+        ticket = self._issue(_STEP, "step", name, self.everyone, None, slot, steps, answered)
         table.memory[:] = table.all_busy
         if table.ready:
             table.ready.clear()
