@@ -355,9 +355,10 @@ def _infos_of(
     distinct = [answers[0]]
     if len(set(map(id, answers))) > 1:
         distinct = list({id(answer): answer for answer in answers}.values())
-    chosen = select([part for answer in distinct for part in answer], rows, index)
-    if chosen is not None:
-        return [chosen]
+    if all(answers):  # otherwise, an answer may have the old infos of a row that now has none
+        chosen = select([part for answer in distinct for part in answer], rows, index)
+        if chosen is not None:
+            return [chosen]
     parts: list[Part] = []
     for answer in distinct:
         # The infos of other rows in this answer may be old.

@@ -120,6 +120,41 @@ def test_recv_returns_rows_whose_workers_report_different_forms() -> None:
             np.testing.assert_equal(info, STEPS[row + 1 if row < 3 else 0](row))
 
 
+class Silent(Reporting):
+    """Reports one number; after action 1 no info."""
+
+    def step(self, action: Any) -> Any:
+        return 0, 0.0, False, False, {} if action else {"x": self._number}
+
+
+def test_recv_returns_no_old_infos_of_a_row_without_infos() -> None:
+    with AsyncVectorEnv([lambda: Silent(0), lambda: Silent(1)], num_workers=1) as envs:
+        envs.reset(), envs.recv(2)
+        for _ in range(30):  # until the worker reports both rows together
+            envs.send([0, 0]), envs.recv(2)
+        envs.send([0, 0])
+        (row,) = envs.recv(1).env_ids.tolist()
+        envs.send([1], [row])
+        result = envs.recv(2)  # the answer of the other row has the old infos of this row too
+        infos = dict(zip(result.env_ids.tolist(), result.row_infos, strict=True))
+        assert infos == {row: {}, 1 - row: {"x": 1 - row}}
+        assert result.infos["_x"].tolist() == (result.env_ids != row).tolist()
+
+
+class Key(str):
+    """A key that equals a plain one, and whose mask has another name."""
+
+    def __format__(self, spec: str) -> str:
+        return "other"
+
+
+def test_write_refuses_keys_of_a_subclass_that_equal_earlier_keys() -> None:
+    cells = make_cells()
+    assert cells.write([0], {0: {"x": 1.0}}) is not None
+    assert cells.write([0], {0: {Key("x"): 1.0}}) is None
+    assert cells.write([0], {0: {"x": 1.0}}) is not None
+
+
 def make_cells() -> Cells:
     return Cells(np.zeros(MOST_KEYS * CELL_BYTES * NUM_ENVS, np.uint8), NUM_ENVS)
 
