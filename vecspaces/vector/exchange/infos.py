@@ -296,6 +296,8 @@ def _merge_dicts(
 ) -> dict[str, Any]:
     """Merge the infos of some rows, in one pass if all rows have one with the same keys."""
     infos: dict[str, Any] = {}
+    if not any(dicts):  # as most infos of last steps are
+        return infos
     everyone, mask = _everyone(num_envs)
     is_single = num_envs == 1
     if rows == everyone and (is_single or sum(map(len, dicts)) == len(dicts[0]) * num_envs):
@@ -338,7 +340,8 @@ def _merge_columns(
         if rows is not reporting and rows != reporting:
             is_whole, reporting, mask = [*rows] == everyone, rows, mask_of_all
             if not is_whole:
-                mask, index = np.zeros(num_envs, np.bool_), np.array(rows, np.intp)
+                mask, is_one = np.zeros(num_envs, np.bool_), len(rows) == 1
+                index = slice(rows[0], rows[0] + 1) if is_one else np.array(rows, np.intp)
                 mask[index] = True
         merged = _merge_values(key, values, rows, num_envs)
         if not is_whole and merged.__class__ is not dict:
