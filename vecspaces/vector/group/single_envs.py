@@ -48,7 +48,7 @@ class SingleEnvs(Group):
     """A run of single environments, and their rows."""
 
     is_vector = False
-    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_runs", "_low", "_write_final")
+    _OF_VIEWS = (*Group._OF_VIEWS, "_slots", "_runs", "_low", "_positions", "_write_final")
 
     def view(self) -> None:
         """Make views of the group's rows, also for a copy of the group."""
@@ -58,7 +58,7 @@ class SingleEnvs(Group):
         self._slots = [SlotWriter(buffers, slot, rows) for slot in range(buffers.plan.slots)]
         # The writers of consecutive rows that were stepped without the others, by slot and rows.
         self._runs: dict[tuple[int, tuple[int, ...]], SlotWriter] = {}
-        self._low = rows.start
+        self._low, self._positions = rows.start, buffers.positions
         if buffers.finals is not None:
             self._write_final = buffers.write_final
 
@@ -137,7 +137,7 @@ class SingleEnvs(Group):
         """Reset one environment; convert its exception to a `Failure`, and check its result."""
         env, seed = self._envs[row - self._low], arguments.get("seed") if arguments else None
         # With all arguments, since CPython inlines no calls of bound methods that have defaults.
-        self._buffers.positions.begin(self._worker, row, seed, True)
+        self._positions.begin(self._worker, row, seed, True)
         try:
             result = env.reset(**arguments) if arguments else env.reset()
         except RAISED as error:
@@ -392,10 +392,9 @@ class _Start:
         self._command = command
 
     def step(self, action: Any) -> EnvStep:
-        self._envs.go_on(self._row)
-        observation, info = self.first or self._envs.reset_env(
-            self._row, self._command, self._arguments
-        )
+        envs, row = self._envs, self._row
+        envs.go_on(row)
+        observation, info = self.first or envs.reset_env(row, self._command, self._arguments)
         return observation, 0.0, False, False, info
 
 
