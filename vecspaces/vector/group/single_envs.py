@@ -204,6 +204,7 @@ class SingleEnvs(Group):
             pairs = _noting(pairs, note)
         observations: list[Any] = []
         rewards: list[Any] = []
+        write_at_once = writer.write_at_once
         infos = InfosByRow()
         ended = self._ended = []
         row = -1
@@ -229,7 +230,10 @@ class SingleEnvs(Group):
                     # both tests.
                     if info.__class__ is not dict:
                         info = as_info(info)
-                    observations.append(observation)
+                    if write_at_once is None:
+                        observations.append(observation)
+                    else:
+                        write_at_once(row, observation)
                     rewards.append(reward)
                     if info:
                         infos[row] = info
@@ -246,7 +250,7 @@ class SingleEnvs(Group):
                 failures.append((sorted(failed_rows), failure))
                 if row < 0:
                     kept = [place for place, other in enumerate(rows) if other not in failed_rows]
-                    observations = [observations[place] for place in kept]
+                    observations = [observations[place] for place in kept if observations]
                     rewards = [rewards[place] for place in kept]
                 rows = [other for other in rows if other not in failed_rows]
                 writer, written = self._slots[slot], rows
