@@ -1,0 +1,121 @@
+"""Observations of 64 KiB or more, which are written before the next environment steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vecspaces import Env, make_vec, spaces
+from vecspaces.errors import InvalidObservationError
+
+SHAPE = (160, 140, 3)
+SPACES = {
+    "array": spaces.Box(0, 255, SHAPE, np.uint8),
+    "dict": spaces.Dict(image=spaces.Box(0, 255, SHAPE, np.uint8), speed=spaces.Discrete(100)),
+}
+
+
+class Camera(Env[Any, Any]):
+    """Returns one array again and again, as cameras do, whose entries are 10 * number + step."""
+
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, number: int, kind: str) -> None:
+        self.observation_space = SPACES[kind]
+        self._number, self._kind, self._step = number, kind, 0
+        self._image = np.zeros(SHAPE, np.uint8)
+
+    def _observe(self) -> Any:
+        self._image[:] = 10 * self._number + self._step
+        return self._image if self._kind == "array" else {"image": self._image, "speed": self._step}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self._step = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Any:
+        if action == 1:
+            raise OSError("no picture")
+        self._step += 1
+        observation = self._observe()
+        if action == 2:
+            observation = np.zeros(3)
+        return observation, float(self._step), self._step == 2 + self._number % 2, False, {}
+
+
+def make(count: int, kind: str, backend: Any, **options: Any) -> Any:
+    factories = [lambda number=number: Camera(number, kind) for number in range(count)]
+    workers = {} if backend == "sync" else {"num_workers": min(2, count)}
+    return make_vec(factories, backend=backend, vector_kwargs={**workers, **options})
+
+
+def values(observations: Any, kind: str) -> list[int]:
+    """Return the value of each row, all of whose entries are equal."""
+    images = observations if kind == "array" else observations["image"]
+    flat = images.reshape(len(images), -1)
+    assert (flat == flat[:, :1]).all()
+    return flat[:, 0].tolist()
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("count", [1, 2, 3, 6])
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("backend", ["sync", "async", "thread"])
+def test_step_returns_the_observations_of_all(
+    backend: str, kind: str, count: int, mode: str
+) -> None:
+    with make(count, kind, backend, autoreset_mode=mode) as envs:
+        envs.reset()
+        kept, steps, ended = [], [0] * count, [False] * count
+        for _ in range(7):
+            observations, rewards, terminations, _, infos = envs.step(np.zeros(count, np.int64))
+            for row in range(count):
+                is_reset = mode == "next_step" and ended[row]
+                steps[row] = 0 if is_reset else steps[row] + 1
+                ended[row] = steps[row] == 2 + row % 2
+                assert rewards[row] == steps[row]
+                if ended[row] and mode == "same_step":
+                    final = infos["final_obs"][row]
+                    assert values(
+                        {"image": final[None]}
+                        if kind == "array"
+                        else {"image": final["image"][None]},
+                        "dict",
+                    ) == [10 * row + steps[row]]
+                    steps[row] = 0
+            assert terminations.tolist() == ended
+            kept.append((observations, [10 * row + steps[row] for row in range(count)]))
+        for observations, expected in kept:
+            assert values(observations, kind) == expected
+
+
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_recv_returns_the_rows_beside_a_row_that_fails(backend: str, kind: str) -> None:
+    with make(6, kind, backend) as envs:
+        envs.reset(), envs.recv(6)
+        envs.send(np.array([0, 0, 1, 0, 0, 0]))
+        result = envs.recv(6, return_errors=True)
+        assert list(result.errors) == [2] and sorted(result.env_ids.tolist()) == [0, 1, 3, 4, 5]
+        assert values(result.observations, kind) == [10 * row + 1 for row in result.env_ids]
+        assert (result.rewards == 1).all()
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+@pytest.mark.parametrize("row", [0, 2])
+def test_step_names_the_environment_of_an_observation_that_does_not_fit(
+    backend: str, row: int
+) -> None:
+    actions = np.zeros(3, np.int64)
+    actions[row] = 2
+    with make(3, "array", backend) as envs:
+        envs.reset()
+        with pytest.raises(InvalidObservationError, match=f"environment {row}"):
+            envs.step(actions)
+        envs.reset(), envs.recv(3)
+        envs.send(actions)
+        result = envs.recv(3, return_errors=True)
+        assert list(result.errors) == [row]
+        assert values(result.observations, "array") == [10 * other + 1 for other in result.env_ids]
