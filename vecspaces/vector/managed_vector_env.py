@@ -200,16 +200,20 @@ class ManagedVectorEnv(
 
     def _end_reset(self, call: str, timeout: float | None) -> tuple[ObsType, dict[str, Any]]:
         ticket = self._engine.wait("reset", call, timeout)
-        slot, infos = ticket.slot, self._engine.merged_infos(ticket)
-        if self._buffers.infos:
-            declared = self._buffers.infos[slot]
-            masked = self._engine.masked_rows
-            if masked is not None:
-                rows = np.arange(self.num_envs)
-                declared.gather(infos, rows, np.isin(rows, masked))
-            else:
-                declared.read(infos, self.copy)
-        observations = self._buffers.observations[slot].read(copy=self.copy)
+        try:
+            slot, infos = ticket.slot, self._engine.merged_infos(ticket)
+            if self._buffers.infos:
+                declared = self._buffers.infos[slot]
+                masked = self._engine.masked_rows
+                if masked is not None:
+                    rows = np.arange(self.num_envs)
+                    declared.gather(infos, rows, np.isin(rows, masked))
+                else:
+                    declared.read(infos, self.copy)
+            observations = self._buffers.observations[slot].read(copy=self.copy)
+        except Exception:
+            self._engine.replies.check_open()  # `close` has freed the memory meanwhile
+            raise
         self._engine.finish(ticket)
         return observations, infos
 
@@ -280,21 +284,25 @@ class ManagedVectorEnv(
     def _end_step(self, call: str, timeout: float | None) -> ManagedStep[ObsType]:
         engine, buffers = self._engine, self._buffers
         ticket = engine.wait("step", call, timeout)
-        slot = ticket.slot
-        written = buffers.whole[slot]
-        terminations = written.terminations.copy()
-        truncations = written.truncations.copy()
-        infos = engine.merged_infos(ticket) if ticket.results else {}
-        if buffers.infos:
-            buffers.infos[slot].read(infos, self.copy)
-        if self._notes_ends:
-            engine.rows.note_ends(slice(None), terminations | truncations)
-        elif self._mode is _SAME_STEP and (
-            1 in terminations.tobytes() or 1 in truncations.tobytes()
-        ):
-            buffers.add_finals(infos, range(self.num_envs), terminations | truncations)
-        observations = buffers.observations[slot].read(self.copy, None)
-        rewards = written.rewards.copy()
+        try:
+            slot = ticket.slot
+            written = buffers.whole[slot]
+            terminations = written.terminations.copy()
+            truncations = written.truncations.copy()
+            infos = engine.merged_infos(ticket) if ticket.results else {}
+            if buffers.infos:
+                buffers.infos[slot].read(infos, self.copy)
+            if self._notes_ends:
+                engine.rows.note_ends(slice(None), terminations | truncations)
+            elif self._mode is _SAME_STEP and (
+                1 in terminations.tobytes() or 1 in truncations.tobytes()
+            ):
+                buffers.add_finals(infos, range(self.num_envs), terminations | truncations)
+            observations = buffers.observations[slot].read(self.copy, None)
+            rewards = written.rewards.copy()
+        except Exception:
+            engine.replies.check_open()  # as above
+            raise
         engine.finish(ticket)
         return observations, rewards, terminations, truncations, infos
 

@@ -521,6 +521,9 @@ class Engine:
                 raise
             # `_raise_endless` let the row fail; the other rows can be read.
             return self.receive(read, len(chosen), 0.0, chosen, by_row=True)
+        except Exception:
+            replies.check_open()  # `close` has freed the memory meanwhile
+            raise
         if replies.closed:
             replies.check_open()
         table.receive(chosen)

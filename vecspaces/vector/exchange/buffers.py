@@ -210,6 +210,8 @@ class Buffers:
     def release(self) -> None:
         """Free the memory; views that the caller has stay valid as long as they exist."""
         self.arena.close()
+        if "cells" in vars(self):
+            self.cells.release()
         for name in vars(self).keys() - {"plan", "arena"}:
             vars(self).pop(name, None)  # can be repeated after an interrupt
 

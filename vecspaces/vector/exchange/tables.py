@@ -103,6 +103,11 @@ class Cells:
             ]
         return Table(rows, form, arrays)
 
+    def release(self) -> None:
+        """Free the memory, also that of tables that were not read; can be repeated."""
+        for arrays in list(self._arrays.values()):
+            arrays.clear()
+
 
 @lru_cache(maxsize=64)
 def _find_form(names: tuple[str, ...], types: tuple[type, ...]) -> Form | None:

@@ -32,8 +32,10 @@ from tests.leaks import descriptors, made_here, possessions
 from tests.programs import run_python
 from tests.vector.bounds import assert_gone, interrupted_when, settled, within
 from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, ThreadVectorEnv
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, ThreadVectorEnv, send_recv
+from vecspaces.vector.engine import engine
 from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.exchange.infos import merge
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stopped by signals")
 
@@ -159,6 +161,28 @@ def test_a_closed_vector_env_that_is_still_held_holds_nothing(tmp_path: Path) ->
     envs.close()
     assert held() - before == set()
     assert envs.num_envs == 4
+
+
+class Scored(Ledger):
+    """Reports a number at each step."""
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], {"score": 1.5}
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_a_closed_vector_env_holds_no_infos_that_were_not_received() -> None:
+    gc.collect()
+    before = held()
+    envs = two_workers([Scored] * 4)
+    envs.reset(), envs.recv(4)
+    os.kill(envs.processes[1].pid, signal.SIGSTOP)
+    envs.send(np.zeros(4, np.int64))
+    while not {0, 1} <= envs._engine.rows.ready.keys():
+        with pytest.raises(StepTimeoutError):
+            envs.recv(4, timeout=0.05)
+    envs.close(terminate=True)
+    assert held() - before == set()
 
 
 def test_observations_that_were_not_copied_outlive_close(tmp_path: Path) -> None:
@@ -292,6 +316,24 @@ def test_a_signal_handler_that_closes_ends_the_call(
     with pytest.raises(ClosedEnvironmentError, match="after close"):
         envs.reset()
     envs.close()
+
+
+@pytest.mark.parametrize("call", ["reset", "step", "send and recv"])
+@pytest.mark.parametrize("kind", [SyncVectorEnv, two_workers, ThreadVectorEnv])
+def test_a_signal_handler_that_closes_while_results_are_read_ends_the_call(
+    call: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kind([Scored] * 2) as envs:
+        envs.reset(), envs.recv(2)
+
+        def interrupted(*arguments: Any) -> Any:
+            envs.close()
+            return merge(*arguments)
+
+        for module in (engine, send_recv):
+            monkeypatch.setattr(module, "merge", interrupted)
+        with pytest.raises(ClosedEnvironmentError, match=r"close\(\) was called during"):
+            CALLS[call](envs)
 
 
 def test_another_thread_that_closes_ends_a_wait_for_many_workers() -> None:
