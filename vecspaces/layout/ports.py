@@ -285,7 +285,6 @@ class ValuePort(Port):
 
     def __init__(self, node: Node, path: Path, blocks: list[ArrayBlock]) -> None:
         self.node, self.path, self.blocks = node, path, blocks
-        self._read_all: Callable[[], Sequence[Any]] | None = None
 
     def prepare(self, batch: Any, n: int) -> list[Any]:
         """Write the values into new blocks."""
@@ -300,11 +299,11 @@ class ValuePort(Port):
 
     def read(self, copy: bool = False, index: Index | None = None) -> tuple[Any, ...]:
         """Decode every row."""
-        if index is not None:
-            return tuple(map(self.item, row_numbers(index, len(self.blocks[0].array))))
-        if self._read_all is None:  # not made by the constructor, before the node's parts exist
-            self._read_all = self.reader(0, len(self.blocks[0].array))
-        return tuple(self._read_all())
+        n = len(self.blocks[0].array)
+        if index is None:
+            # A stored reader would refer to this port, and only a collection would free the memory.
+            return tuple(self.reader(0, n)())
+        return tuple(map(self.item, row_numbers(index, n)))
 
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
         """Decode each row separately."""
