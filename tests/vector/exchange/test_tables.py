@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,16 @@ def test_write_refuses_rows_that_are_not_consecutive_or_lack_infos() -> None:
     assert cells.write([0, 1], {0: {"x": 1.0}}) is None
     assert cells.write([], {}) is None
     assert cells.write([0, 1], {0: {"x": 1.0}, 1: {"x": 1}}) is None
+
+
+def test_table_keeps_few_forms() -> None:
+    cells, memory = make_cells(), []
+    for kinds in itertools.islice(itertools.product(b"\0\1\2", repeat=6), 700):
+        form = Form(tuple("abcdef"), bytes(kinds))
+        tables = [cells.table([0, 1], form), cells.table([2], form)]
+        memory.append(weakref.ref(tables[0].arrays[0]))
+        assert join(tables) is not None
+    assert sum(array() is not None for array in memory) <= 64
 
 
 def test_select_needs_exactly_the_rows_of_the_tables() -> None:

@@ -19,6 +19,8 @@ import numpy.typing as npt
 MOST_KEYS = 16
 #: The bytes of a cell.
 CELL_BYTES = 8
+# The number of forms that are kept; the types of a key may differ at each step.
+_MOST_FORMS = 64
 # The types of values, and their codes of `struct` and NumPy; the first three are Python's.
 _TYPES: tuple[type, ...] = (float, int, bool, np.float64, np.float32, np.int64, np.int32)
 _STRUCT, _NUMPY = "dq?dfqi", ("f8", "i8", "?", "f8", "f4", "i8", "i4")
@@ -94,6 +96,8 @@ class Cells:
         """Return the infos that a worker wrote."""
         arrays = self._arrays.get(form.kinds)
         if arrays is None:
+            if len(self._arrays) == _MOST_FORMS:
+                del self._arrays[next(iter(self._arrays))]
             memory, num_envs = self._memory, self._num_envs
             arrays = self._arrays[form.kinds] = [
                 np.ndarray(
@@ -109,7 +113,7 @@ class Cells:
             arrays.clear()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(_MOST_FORMS)
 def _find_form(names: tuple[str, ...], types: tuple[type, ...]) -> Form | None:
     """Return the form of infos with such keys and values, or None if they have no form."""
     if len(names) > MOST_KEYS or not set(types).issubset(_TYPES):
@@ -120,7 +124,7 @@ def _find_form(names: tuple[str, ...], types: tuple[type, ...]) -> Form | None:
     return Form(names, bytes(map(_TYPES.index, types)))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(_MOST_FORMS)
 def _packers(kinds: bytes, count: int) -> list[Callable[..., None]]:
     """Return, for each key, the function that writes the values of `count` rows into cells."""
     sizes = [struct.calcsize(code) for code in _STRUCT]
@@ -128,7 +132,7 @@ def _packers(kinds: bytes, count: int) -> list[Callable[..., None]]:
     return [struct.Struct("=" + form * count).pack_into for form in formats]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(_MOST_FORMS)
 def _masks(names: tuple[str, ...]) -> list[str]:
     """Return the key of the mask of each key."""
     return [f"_{name}" for name in names]
