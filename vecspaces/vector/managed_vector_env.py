@@ -301,7 +301,7 @@ class ManagedVectorEnv(
             observations = buffers.observations[slot].read(self.copy, None)
             rewards = written.rewards.copy()
         except Exception:
-            engine.replies.check_open()  # as above
+            engine.replies.check_open()  # `close` has freed the memory meanwhile
             raise
         engine.finish(ticket)
         return observations, rewards, terminations, truncations, infos

@@ -168,7 +168,7 @@ class Engine:
         steps: int,
         answered: Ticket | None = None,
     ) -> Ticket:
-        """Send a command, and return its ticket, which is that of an `answered` one if given.
+        """Send a command, and return its ticket: `answered`, or a new ticket if that is None.
 
         If it cannot be pickled, no row and no worker changes.
         """

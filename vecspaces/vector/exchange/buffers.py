@@ -180,7 +180,7 @@ class Buffers:
 
     @property
     def _ends(self) -> list[Rows]:
-        """The parts that are written at the end of an episode (SAME_STEP)."""
+        """The parts that the end of an episode writes (SAME_STEP), with the kept rows written."""
         if self.finals is None:
             return []
         for row in list(self._kept):

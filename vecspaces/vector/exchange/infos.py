@@ -340,8 +340,8 @@ def _merge_columns(
         if rows is not reporting and rows != reporting:
             is_whole, reporting, mask = [*rows] == everyone, rows, mask_of_all
             if not is_whole:
-                mask, is_one = np.zeros(num_envs, np.bool_), len(rows) == 1
-                index = slice(rows[0], rows[0] + 1) if is_one else np.array(rows, np.intp)
+                mask, is_single = np.zeros(num_envs, np.bool_), len(rows) == 1
+                index = slice(rows[0], rows[0] + 1) if is_single else np.array(rows, np.intp)
                 mask[index] = True
         merged = _merge_values(key, values, rows, num_envs)
         if not is_whole and merged.__class__ is not dict:

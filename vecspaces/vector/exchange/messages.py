@@ -37,11 +37,10 @@ class Op(IntEnum):
     DONE = 18
     PART = 19  # some rows of `STEP_ROWS`; a process replies `DONE` with the last ones
     FAILED = 20
+    TABLED = 23  # as `DONE`; infos are in cells, and the payload is their form, if it changed
     # reports about workers
     DIED = 21
     STEPPED = 22  # several workers (the payload) replied to a `STEP`, each without a payload
-    # worker to caller: as `DONE`; infos are in cells, and the payload is their form, if it changed
-    TABLED = 23
 
     @property
     def verb(self) -> str:

@@ -142,10 +142,14 @@ def join(parts: Sequence[Any]) -> Table | None:
     """Return tables of one form as one table; None if a part is another part."""
     rows: list[int] = []
     for part in parts:
-        if part.__class__ is not Table or part[1] != parts[0][1] or part[2] is not parts[0][2]:
+        if (
+            part.__class__ is not Table
+            or part.form != parts[0].form
+            or part.arrays is not parts[0].arrays
+        ):
             return None
         rows += part.rows
-    return Table(rows, *parts[0][1:]) if parts else None
+    return Table(rows, parts[0].form, parts[0].arrays) if parts else None
 
 
 def merge_table(table: Table, mask: npt.NDArray[np.bool_]) -> dict[str, Any]:

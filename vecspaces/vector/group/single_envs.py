@@ -79,7 +79,7 @@ class SingleEnvs(Group):
         for row, (_, options) in starts.items():
             if options is not None:
                 self._options[row] = options
-            self._steppers[row - self.rows.start] = _Lost(self, row)
+            self._steppers[row - self._low] = _Lost(self, row)
 
     def replace(self, place: int, built: Built) -> None:
         """Replace an environment."""
@@ -125,7 +125,7 @@ class SingleEnvs(Group):
                 self._options[row] = options
             self.go_on(row)
             if row in states:
-                self._steppers[row - self.rows.start] = stepper
+                self._steppers[row - self._low] = stepper
         try:
             return writer.write_infos(rows, infos)
         except RAISED as error:
@@ -157,7 +157,7 @@ class SingleEnvs(Group):
         for row, (seed, options) in starts.items():
             self._options.pop(row, None)
             arguments = reset_arguments(self._seeds.get(row) if seed is None else seed, options)
-            self._steppers[row - self.rows.start] = _Start(self, row, arguments, command="reset")
+            self._steppers[row - self._low] = _Start(self, row, arguments, command="reset")
 
     def go_on(self, row: int) -> None:
         """Let the environment take the next step of this row."""
@@ -194,7 +194,7 @@ class SingleEnvs(Group):
         if rows is None:
             pairs = zip(self.rows, self._steppers, writer.take_actions())  # noqa: B905
         else:
-            run, low, steppers = self._run(slot, rows), self.rows.start, self._steppers
+            run, low, steppers = self._run(slot, rows), self._low, self._steppers
             if run is None:
                 actions = self._buffers.actions.items(rows)
             else:
@@ -283,13 +283,13 @@ class SingleEnvs(Group):
         """Return the step that ends a lost episode, after the reset that follows it."""
         self.go_on(row)
         self._ended.append((row, False, True))
-        describe = getattr(self.built[row - self.rows.start].env, "lost_info", None)
+        describe = getattr(self.built[row - self._low].env, "lost_info", None)
         last = {} if describe is None else describe(info)
         report: dict[str, Any] = {**last, "worker_restarted": True}
         if self._mode is AutoresetMode.SAME_STEP:
             report = {**info, "final_info": last, "worker_restarted": True}
         elif self._mode is AutoresetMode.NEXT_STEP:
-            self._steppers[row - self.rows.start] = _Start(self, row, first=(observation, info))
+            self._steppers[row - self._low] = _Start(self, row, first=(observation, info))
         # Except in SAME_STEP mode, the caller writes the last observation that it knew.
         return observation, 0.0, False, False, report
 
@@ -298,7 +298,7 @@ class SingleEnvs(Group):
     def save_row(self, row: int) -> tuple[bytes, bool]:
         """Return the state of a row, and whether its next step resets it."""
         self._progress[0] = row
-        number = row - self.rows.start
+        number = row - self._low
         stepper = self._steppers[number]
         env = self._envs[number]
         steps = env.steps if isinstance(env, Validated) else None
@@ -316,7 +316,7 @@ class SingleEnvs(Group):
     def prepare_load(self, row: int, state: RowState) -> Callable[[Any], Any]:
         """Check that a state fits a row; return the function that loads it."""
         self._progress[0] = row
-        number = row - self.rows.start
+        number = row - self._low
         try:
             saved, due, first, position = pickle.loads(state.packed)
             load_env = prepare_load(self.envs[number], saved)
@@ -349,10 +349,10 @@ class SingleEnvs(Group):
         """Call a function with an environment, which is reset first if its episode was lost."""
         self._progress[0] = row
         try:
-            stepper = self._steppers[row - self.rows.start]
+            stepper = self._steppers[row - self._low]
             if isinstance(stepper, _Lost):
                 stepper.reset_once(command)
-            return do(self.built[row - self.rows.start].env, *args)
+            return do(self.built[row - self._low].env, *args)
         except RAISED as error:
             raise failed(error, (row,), command) from None
 

@@ -458,7 +458,7 @@ class ProcessBackend(RemoteBackend):
         stepped: list[int] = []
         working, seen, expected, handles = self._working, set[int](), self._expected, self._handles
         find, poller = self._by_fd.get, self._poller
-        done = next(iter(expected.values()), [])
+        done = next(iter(expected.values()), [])  # the frames of the first header, that of `DONE`
         try:
             for fd, _ in came:
                 index = find(fd)
