@@ -866,10 +866,7 @@ def test_no_conversation_hears_of_another(
     async def main() -> None:
         factories = [partial(Marked, tmp_path, number) for number in range(8)]
         async with Pool(
-            factories,
-            num_workers=workers,
-            step_timeout=overrun(0.4),
-            max_restarts=10**6,
+            factories, num_workers=workers, step_timeout=overrun(0.4), max_restarts=10**6
         ) as pool:
             conversations = (_converse(pool, number, deaths) for number in range(count))
             ends = await asyncio.gather(*conversations)

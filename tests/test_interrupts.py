@@ -347,8 +347,7 @@ def live(
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.filterwarnings("ignore:an AsyncVectorEnv was dropped:ResourceWarning")
 @pytest.mark.parametrize(
-    ("method", "rounds"),
-    [("fork", 2), full("fork", 60), full("spawn", 8), full("forkserver", 25)],
+    ("method", "rounds"), [("fork", 2), full("fork", 60), full("spawn", 8), full("forkserver", 25)]
 )
 @pytest.mark.parametrize("what", ["start", "reset", "close"])
 def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_repeated(

@@ -198,9 +198,7 @@ def test_no_other_parameter_is_given_infos() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    ordinarily(lambda arguments: arguments is WAYS[0], zip(WAYS, strict=True)),
-    ids=str,
+    "arguments", ordinarily(lambda arguments: arguments is WAYS[0], zip(WAYS, strict=True)), ids=str
 )
 def test_check_plays_within_the_masks(arguments: dict[str, Any], in_process: None) -> None:
     report = check_env(partial(Strict, **arguments), num_steps=40)

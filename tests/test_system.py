@@ -91,10 +91,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("shared_memory", [True, pytest.param(False, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("system", "lacks"),
-    [
-        ("darwin", "EPOLL,MEMFD,PIDFD"),
-        ("portable", "DESCRIPTORS,EPOLL,FORK,MEMFD,PIDFD,POLL"),
-    ],
+    [("darwin", "EPOLL,MEMFD,PIDFD"), ("portable", "DESCRIPTORS,EPOLL,FORK,MEMFD,PIDFD,POLL")],
     ids=["darwin", "portable"],
 )
 def test_workers_step_die_and_are_replaced_with_what_a_system_has(

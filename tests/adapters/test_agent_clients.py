@@ -129,9 +129,7 @@ def test_rllib_trains(tmp_path: Path) -> None:
     short = ".training(train_batch_size=400, minibatch_size=100, num_epochs=1)"
     printing = 'print(algorithm.train()["env_runners"]["episode_return_mean"])'
     output = run_program(
-        "RLlib",
-        tmp_path,
-        {".multi_agent(": f"{short}.multi_agent(", "algorithm.train()": printing},
+        "RLlib", tmp_path, {".multi_agent(": f"{short}.multi_agent(", "algorithm.train()": printing}
     )
     assert -300 < float(output.split()[-1]) < -20  # of a random policy: -80
 

@@ -37,10 +37,7 @@ BACKENDS = [{"backend": "sync"}, {"num_workers": 2}]
 
 
 @diagonal(
-    layout=["rows", "dict"],
-    backend=BACKENDS,
-    mode=MODES,
-    masks=["", "infos", "observations"],
+    layout=["rows", "dict"], backend=BACKENDS, mode=MODES, masks=["", "infos", "observations"]
 )
 def test_steps_equal_a_bare_loop(
     layout: Any, backend: Any, mode: AutoresetMode, masks: str

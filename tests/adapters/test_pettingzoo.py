@@ -21,11 +21,7 @@ from vecspaces.errors import InvalidActionError, InvalidInfoError, ResetNeededEr
 from vecspaces.testing import check_env
 from vecspaces.vector import AutoresetMode
 from vecspaces.vector.utils import iterate
-from vecspaces.wrappers import (
-    NormalizeObservation,
-    NormalizeReward,
-    RecordEpisodeStatistics,
-)
+from vecspaces.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics
 
 MODES = list(AutoresetMode)
 LAYOUTS: Any = ["rows", "dict"]

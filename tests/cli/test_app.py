@@ -51,10 +51,7 @@ def test_arguments_of_the_environment_reach_it(
 
 @pytest.mark.parametrize(
     ("command", "options"),
-    [
-        ("rollout", "--steps 10 --num-workers 1"),
-        ("evaluate", "--policy random --episodes 1"),
-    ],
+    [("rollout", "--steps 10 --num-workers 1"), ("evaluate", "--policy random --episodes 1")],
 )
 def test_arguments_of_the_vector_env_reach_it(command: str, options: str, hurry: Any) -> None:
     hurry(is_noticed, 0)

@@ -19,10 +19,7 @@ from tests.contract.comparing import (
     infos_of,
     samples,
 )
-from tests.envs import (
-    INFO_SPACE,
-    informing,
-)
+from tests.envs import INFO_SPACE, informing
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 
 

@@ -14,10 +14,7 @@ from tests.compare import assert_identical
 from tests.contract.comparing import Part
 from tests.envs import Chosen, Echo, failing, rewarding
 from vecspaces import spaces
-from vecspaces.errors import (
-    InvalidRewardError,
-    ResetNeededError,
-)
+from vecspaces.errors import InvalidRewardError, ResetNeededError
 
 #: Values that are no rewards.
 _REWARDS = [None, "2", [2.0], 1j, 10**400, np.array([1.0, 2.0]), {}, np.zeros((1, 1))]

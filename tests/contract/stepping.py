@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.contract.comparing import (
-    ALL_SPACES,
-    MODES,
-    Part,
-    assert_same_run,
-    samples,
-)
+from tests.contract.comparing import ALL_SPACES, MODES, Part, assert_same_run, samples
 from tests.envs import Drift, Ledger, Noted, Sampler, ledgers
 from vecspaces import spaces
 from vecspaces.vector import AutoresetMode, SyncVectorEnv

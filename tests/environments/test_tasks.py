@@ -14,11 +14,7 @@ import numpy as np
 import pytest
 
 from tests.envs import Ledger
-from tests.evaluation.envs import (
-    Errand,
-    errand_policy,
-    seeds_of,
-)
+from tests.evaluation.envs import Errand, errand_policy, seeds_of
 from vecspaces import evaluate, make_vec, spaces
 from vecspaces.envs import ActionChunks, Tasks
 from vecspaces.errors import ResetNeededError

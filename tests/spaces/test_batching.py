@@ -16,11 +16,7 @@ from tests.compare import assert_identical
 from tests.strategies import Recipe, recipes, seeds
 from vecspaces.adapters.gymnasium import from_gymnasium
 from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
-from vecspaces.spaces.batch_values import (
-    batch_length,
-    contains_all,
-    unstack,
-)
+from vecspaces.spaces.batch_values import batch_length, contains_all, unstack
 from vecspaces.spaces.batching import batch_differing_spaces, batch_space
 from vecspaces.spaces.equivalence import is_twin
 from vecspaces.vector.utils import concatenate, iterate

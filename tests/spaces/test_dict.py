@@ -14,16 +14,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.envs import Echo
 from tests.spaces.contract import LIBRARIES, SpaceContract
-from vecspaces.spaces import (
-    Box,
-    Dict,
-    Discrete,
-    MultiBinary,
-    Tuple,
-    difference,
-    flatten,
-    unflatten,
-)
+from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, Tuple, difference, flatten, unflatten
 from vecspaces.spaces.batching import batch_space
 from vecspaces.vector import SyncVectorEnv, utils
 
@@ -56,10 +47,7 @@ class TestDict(SpaceContract):
         lambda lib: lib.Dict([3]),
         lambda lib: lib.Dict({"a": lib.Discrete(3)}, a=lib.Discrete(3)),
     )
-    inside = (
-        {"b": {"c": 1}, "a": np.array([0, 1], np.int8)},
-        OrderedDict(a=[0, 1], b={"c": 0}),
-    )
+    inside = ({"b": {"c": 1}, "a": np.array([0, 1], np.int8)}, OrderedDict(a=[0, 1], b={"c": 0}))
     outside = (
         {"a": [0, 1]},
         {"a": [0, 1], "b": {"c": 1}, "d": 2},

@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from tests.compare import assert_identical
 from tests.spaces.contract import LIBRARIES, SpaceContract
 from tests.strategies import FUNDAMENTAL, Recipe, recipes, seeds
-from vecspaces.spaces import (
-    Dict,
-    Discrete,
-    Graph,
-    GraphInstance,
-    Text,
-    Tuple,
-)
+from vecspaces.spaces import Dict, Discrete, Graph, GraphInstance, Text, Tuple
 
 MEMBERS = recipes((*FUNDAMENTAL, "Dict", "Tuple", "OneOf"), max_leaves=3)
 
@@ -36,10 +29,7 @@ EDGES = np.array([0, 1])
 class TestGraph(SpaceContract):
     seeds = (7, (1, 2, 3), [1, 2, 3])
     wrong_seeds = ((1, 2), "abc", (1, 2, [3]))
-    wrong_limits = {
-        "mask": (3, (None,), ((1,), None)),
-        "probability": ("abc", ((1,), None)),
-    }
+    wrong_limits = {"mask": (3, (None,), ((1,), None)), "probability": ("abc", ((1,), None))}
     refused = (
         lambda lib: lib.Graph(3, None),
         lambda lib: lib.Graph(lib.Discrete(2), 3),

@@ -48,12 +48,7 @@ def extreme_boxes(draw: st.DrawFn) -> Box[Any]:
     low, high = (np.array([pair[i] for pair in pairs], dtype) for i in (0, 1))
     if size == 1 and dtype.kind in "if":
         open_low, open_high = draw(st.booleans()), draw(st.booleans())
-        return Box(
-            -np.inf if open_low else low[0],
-            np.inf if open_high else high[0],
-            (2,),
-            dtype,
-        )
+        return Box(-np.inf if open_low else low[0], np.inf if open_high else high[0], (2,), dtype)
     return Box(low, high, dtype=dtype)
 
 

@@ -15,10 +15,7 @@ i8 = np.int8
 
 
 class TestMultiBinary(SpaceContract):
-    limits = {
-        "mask": (np.array([0, 1, 2], i8), None),
-        "probability": (np.array([0.0, 0.3, 1.0]),),
-    }
+    limits = {"mask": (np.array([0, 1, 2], i8), None), "probability": (np.array([0.0, 0.3, 1.0]),)}
     wrong_limits = {
         "mask": (np.array([1, 1], i8), np.array([1, 1, 3], i8)),
         "probability": (np.array([0.1, 1]), np.array([1.1, 0, 0])),

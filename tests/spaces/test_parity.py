@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical
 from tests.spaces.contract import LIBRARIES, outcome
-from tests.strategies import (
-    FUNDAMENTAL,
-    Recipe,
-    fundamentals,
-    junk,
-    masked_recipes,
-    recipes,
-    seeds,
-)
+from tests.strategies import FUNDAMENTAL, Recipe, fundamentals, junk, masked_recipes, recipes, seeds
 from vecspaces import spaces
 
 DRAWS = 5

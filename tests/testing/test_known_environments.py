@@ -34,9 +34,7 @@ KNOWN = {
     "parking-ActionRepeat-v0": {"render"},
     "parking-parked-v0": {"render"},
 }
-KNOWN_OF_ALL = {
-    "highway_env.envs": {"info-differs"},
-}
+KNOWN_OF_ALL = {"highway_env.envs": {"info-differs"}}
 
 
 def installed() -> Iterator[Any]:

@@ -11,11 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract import (
-    RulesContract,
-    VectorEnvContract,
-    WorkersContract,
-)
+from tests.contract import RulesContract, VectorEnvContract, WorkersContract
 from tests.contract import workers as contract_of_workers
 from tests.crosses import FASTEST, METHODS, NEWEST
 from tests.envs.faulty import FAULTS, arm, disarmed

@@ -20,15 +20,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.contract import assert_same_infos
 from tests.crosses import diagonal, ordinarily
-from tests.envs import (
-    Failing,
-    Gated,
-    Ledger,
-    Sampler,
-    ledger_vector,
-    ledgers,
-    telling,
-)
+from tests.envs import Failing, Gated, Ledger, Sampler, ledger_vector, ledgers, telling
 from vecspaces import spaces
 from vecspaces.errors import (
     InvalidActionError,
@@ -41,11 +33,7 @@ from vecspaces.errors import (
     WorkerDiedError,
 )
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
-from vecspaces.wrappers import (
-    NormalizeObservation,
-    NormalizeReward,
-    RecordEpisodeStatistics,
-)
+from vecspaces.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics
 
 
 def test_recv_returns_copies() -> None:

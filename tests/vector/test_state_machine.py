@@ -473,8 +473,7 @@ def run(machine: Any, examples: int, steps: int = 20, shrinks: bool = True) -> N
     # An explanation takes minutes, and what depends on time does not come again.
     phases = [Phase.reuse, Phase.generate, *([Phase.shrink] if shrinks else [])]
     run_state_machine_as_test(
-        machine,
-        settings=settings(max_examples=examples, stateful_step_count=steps, phases=phases),
+        machine, settings=settings(max_examples=examples, stateful_step_count=steps, phases=phases)
     )
 
 

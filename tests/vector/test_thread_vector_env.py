@@ -15,11 +15,7 @@ import pytest
 from tests.envs.faulty import UnpicklableError
 from tests.vector.bounds import settled, wait_until_running, within
 from vecspaces.env import Env
-from vecspaces.errors import (
-    ClosedEnvironmentError,
-    SlowEnvironmentWarning,
-    StepTimeoutError,
-)
+from vecspaces.errors import ClosedEnvironmentError, SlowEnvironmentWarning, StepTimeoutError
 from vecspaces.spaces import Box, Discrete
 from vecspaces.vector import ThreadVectorEnv
 from vecspaces.vector.backends.threads import Inbox

@@ -16,12 +16,7 @@ from tests.envs import Ledger, failing, ledgers
 from tests.vector.wrapped import Halved, Halves, Shifted, Whole
 from vecspaces import spaces
 from vecspaces.errors import StepTimeoutError
-from vecspaces.vector import (
-    AsyncVectorEnv,
-    SyncVectorEnv,
-    VectorObservationWrapper,
-    VectorWrapper,
-)
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, VectorObservationWrapper, VectorWrapper
 from vecspaces.wrappers import RecordEpisodeStatistics
 
 COUNT = 4

@@ -118,11 +118,7 @@ FOUR = {
     "see": lambda observation, time: observation / 2,
     "pay": lambda reward: -reward,
 }
-DOUBLED = {
-    "act": following,
-    "see": lambda observation, time: observation * 2,
-    "finals": False,
-}
+DOUBLED = {"act": following, "see": lambda observation, time: observation * 2, "finals": False}
 FLAT = {
     "act": following,
     "see": lambda observation, time: observation.astype(np.float64),

@@ -193,10 +193,7 @@ def test_wrong_environments_are_refused_as_without_wrappers_and_none_may_be_step
         lambda envs, env_ids: envs.send([1, 1], env_ids),
         lambda envs, env_ids: envs.send_reset(env_ids),
     ]
-    with (
-        SyncVectorEnv(ledgers(3)) as bare,
-        stacked(SyncVectorEnv(ledgers(3, talks=False))) as envs,
-    ):
+    with SyncVectorEnv(ledgers(3)) as bare, stacked(SyncVectorEnv(ledgers(3, talks=False))) as envs:
         bare.reset(seed=1), envs.reset(seed=1)
         for call, env_ids in product(calls, (3, [True, False], [-1], [0, 0], "0")):
             with pytest.raises((TypeError, ValueError)) as expected:

@@ -15,13 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.adapters.parallel_env import (
-    ALIVE,
-    MASK,
-    OF_ALL,
-    absent_value,
-    group_agents,
-)
+from vecspaces.adapters.parallel_env import ALIVE, MASK, OF_ALL, absent_value, group_agents
 from vecspaces.checks import show_value
 from vecspaces.errors import InvalidActionError
 from vecspaces.layout import Mismatch
@@ -31,12 +25,7 @@ from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.batch_values import pick
 from vecspaces.spaces.nesting import Product
 from vecspaces.vector import AutoresetMode, Rollout, Transition, VectorEnv, VectorWrapper
-from vecspaces.vector.engine.arguments import (
-    action_error,
-    check_env_ids,
-    check_whole,
-    masked_rows,
-)
+from vecspaces.vector.engine.arguments import action_error, check_env_ids, check_whole, masked_rows
 from vecspaces.vector.exchange.failures import renumbered
 from vecspaces.vector.exchange.infos import InfosByRow, merge
 from vecspaces.vector.exchange.snapshots import snapshot

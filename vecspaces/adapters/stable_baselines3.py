@@ -16,12 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces import spaces, vector
-from vecspaces.adapters.wrapping import (
-    batch_actions,
-    has_attribute,
-    has_wrapper,
-    taken,
-)
+from vecspaces.adapters.wrapping import batch_actions, has_attribute, has_wrapper, taken
 from vecspaces.interop import require_extra
 from vecspaces.vector.engine.arguments import Once
 from vecspaces.vector.group.attributes import get_attribute

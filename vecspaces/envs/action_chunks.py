@@ -61,8 +61,7 @@ class ActionChunks(EnvWrapper):
         else:  # rows of an array need no look-up
             self._split = iter if isinstance(chunk, ArraySpace) else partial(iterate, chunk)
         declared = Dict(
-            rewards=Box(-np.inf, np.inf, (self.k,), np.float64),
-            steps=Box(1, self.k, (), np.int64),
+            rewards=Box(-np.inf, np.inf, (self.k,), np.float64), steps=Box(1, self.k, (), np.int64)
         )
         inside = self._spaces["info_space"].spaces
         _refuse_keys(inside, "info_space")

@@ -126,13 +126,7 @@ class Layout:
 
     @classmethod
     def _arrange(
-        cls,
-        space: Space[Any],
-        node: Node,
-        n: int,
-        slots: int,
-        variable_capacity: int,
-        offset: int,
+        cls, space: Space[Any], node: Node, n: int, slots: int, variable_capacity: int, offset: int
     ) -> Layout:
         """Lay out values of a node; the result is the same in every process."""
         shares = sum(map(_may_spill, [leaf for _, leaf in walk(node)]))

@@ -220,9 +220,7 @@ class ManagedVectorEnv(
     # ------------------------------------------------------------------ step
 
     def step(
-        self,
-        actions: ActType,
-        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        self, actions: ActType, env_ids: Sequence[int] | npt.NDArray[Any] | None = None
     ) -> ManagedStep[ObsType]:
         """Take one action in every environment, or in some.
 

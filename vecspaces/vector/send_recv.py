@@ -244,10 +244,7 @@ class SendRecv:
         return self._engine.fileno()
 
     def restart(
-        self,
-        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
-        *,
-        terminate: bool = False,
+        self, env_ids: Sequence[int] | npt.NDArray[Any] | None = None, *, terminate: bool = False
     ) -> npt.NDArray[np.int64]:
         """End the workers of some environments, and start new ones, which build them again.
 

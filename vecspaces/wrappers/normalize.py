@@ -197,10 +197,7 @@ class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType
         True
     """
 
-    saved_state = (
-        ("prev_dones", "accumulated_reward"),
-        ("return_rms", "update_running_mean"),
-    )
+    saved_state = (("prev_dones", "accumulated_reward"), ("return_rms", "update_running_mean"))
     _changes = "rewards"
 
     def __init__(

@@ -19,12 +19,7 @@ from tests.compare import assert_identical
 from tests.envs import Drift, Sampler, ledgers
 from tests.strategies import Recipe, recipes, seeds
 from vecspaces import spaces, vector
-from vecspaces.adapters.gymnasium import (
-    AsyncVectorEnv,
-    SyncVectorEnv,
-    as_gymnasium,
-    make_vec,
-)
+from vecspaces.adapters.gymnasium import AsyncVectorEnv, SyncVectorEnv, as_gymnasium, make_vec
 
 BACKENDS = {"sync": SyncVectorEnv, "async": partial(AsyncVectorEnv, num_workers=2)}
 BUNDLED = sorted(

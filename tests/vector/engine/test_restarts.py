@@ -404,9 +404,7 @@ class Wordy(FaultyEnv):
         return {"words": "x" * 5_000_000}
 
 
-def test_recv_finds_no_row_late_that_answered_unheard(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_recv_finds_no_row_late_that_answered_unheard(monkeypatch: pytest.MonkeyPatch) -> None:
     # The rest of an answer may take its worker longer, on a busy machine.
     monkeypatch.setattr(waits, "_LATE_GRACE", 10.0)
     ahead = 0.0

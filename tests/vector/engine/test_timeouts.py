@@ -100,9 +100,7 @@ def test_waits_after_a_timeout_get_the_right_answer(
         assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
 
 
-def test_step_wait_names_who_is_running_and_reset_replaces_it(
-    tmp_path: Path,
-) -> None:
+def test_step_wait_names_who_is_running_and_reset_replaces_it(tmp_path: Path) -> None:
     with started(tmp_path, "step", step_timeout=5.0) as envs:
         envs.step_async(ACTIONS)
         assert re.match(

@@ -25,13 +25,7 @@ from vecspaces.errors import (
 from vecspaces.layout import Mismatch
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.engine.restarts import RestartBudget
-from vecspaces.vector.exchange.failures import (
-    Death,
-    Failure,
-    Message,
-    died,
-    overdue,
-)
+from vecspaces.vector.exchange.failures import Death, Failure, Message, died, overdue
 
 ERRORS: list[Any] = [
     WorkerError("lost", (1, 2), 3, "step"),

@@ -20,13 +20,7 @@ from tests.envs import Echo, telling
 from vecspaces import spaces
 from vecspaces.errors import AlreadyPendingCallError, InvalidInfoError, ResetNeededError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
-from vecspaces.vector.exchange.infos import (
-    InfosByRow,
-    columns_of,
-    gather,
-    merge,
-    split,
-)
+from vecspaces.vector.exchange.infos import InfosByRow, columns_of, gather, merge, split
 
 full = partial(pytest.param, marks=pytest.mark.full)
 

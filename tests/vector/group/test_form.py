@@ -11,11 +11,7 @@ import pytest
 
 from tests.envs import Echo
 from vecspaces import spaces
-from vecspaces.errors import (
-    InvalidInfoError,
-    InvalidObservationError,
-    InvalidRewardError,
-)
+from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.exchange.failures import Failure
 

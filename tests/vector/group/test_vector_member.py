@@ -18,13 +18,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from tests.compare import assert_identical
 from tests.contract import ALL_SPACES, assert_same_run
 from tests.crosses import diagonal
-from tests.envs import (
-    Drift,
-    Sampler,
-    Unlike,
-    ledger_vector,
-    ledgers,
-)
+from tests.envs import Drift, Sampler, Unlike, ledger_vector, ledgers
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import to_gymnasium
 from vecspaces.errors import ResetNeededError, WorkerDiedError
@@ -64,10 +58,7 @@ def test_gymnasiums_vector_env_is_rows_among_others(kind: Any, mode: AutoresetMo
 
 def test_an_async_vector_env_in_a_worker() -> None:
     inner = partial(AsyncVectorEnv, ledgers(4), num_workers=2)
-    with (
-        AsyncVectorEnv([inner], daemon=False) as envs,
-        SyncVectorEnv(ledgers(4)) as flat,
-    ):
+    with AsyncVectorEnv([inner], daemon=False) as envs, SyncVectorEnv(ledgers(4)) as flat:
         assert_same_run(envs, flat)
 
 

@@ -18,21 +18,8 @@ from hypothesis import strategies as st
 from tests.compare import assert_identical, without_0d_arrays
 from tests.strategies import Recipe, recipes, seeds
 from vecspaces.layout.describe import _remembered
-from vecspaces.spaces import (
-    Box,
-    Dict,
-    Discrete,
-    MultiBinary,
-    Space,
-    Text,
-    Tuple,
-)
-from vecspaces.vector.utils import (
-    batch_space,
-    concatenate,
-    create_empty_array,
-    iterate,
-)
+from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, Space, Text, Tuple
+from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 
 class Colour(Space[str]):

@@ -31,11 +31,7 @@ _BUILT, _DONE, _PART, _STEP_ROWS = Op.BUILT, Op.DONE, Op.PART, Op.STEP_ROWS
 class RemoteBackend(Backend):
     """The base of processes, threads and actors; a subclass is the transport to them."""
 
-    def __init__(
-        self,
-        setups: Sequence[WorkerSetup],
-        slow_warning: float | None,
-    ) -> None:
+    def __init__(self, setups: Sequence[WorkerSetup], slow_warning: float | None) -> None:
         self._setups = list(setups)
         self._slow_warning = slow_warning
         self._descriptions: list[GroupDescription] = []
@@ -75,11 +71,7 @@ class RemoteBackend(Backend):
 
     @abstractmethod
     def _close_envs(
-        self,
-        workers: Iterable[int],
-        deadline: Deadline,
-        unanswered: set[int],
-        wrong: list[Reply],
+        self, workers: Iterable[int], deadline: Deadline, unanswered: set[int], wrong: list[Reply]
     ) -> None:
         """Ask workers that listen to close their environments, and wait for them.
 

@@ -409,11 +409,7 @@ class ThreadBackend(RemoteBackend):
         self._workers[worker].abandon()
 
     def _close_envs(
-        self,
-        workers: Iterable[int],
-        deadline: Deadline,
-        unanswered: set[int],
-        wrong: list[Reply],
+        self, workers: Iterable[int], deadline: Deadline, unanswered: set[int], wrong: list[Reply]
     ) -> None:
         chosen = {index: self._workers[index] for index in workers if index < len(self._workers)}
         for index, worker in chosen.items():

@@ -20,14 +20,7 @@ import pytest
 
 from tests.crosses import diagonal
 from tests.envs import Ledger
-from tests.envs.faulty import (
-    Factory,
-    Fault,
-    FaultyEnv,
-    OddError,
-    arm,
-    factories,
-)
+from tests.envs.faulty import Factory, Fault, FaultyEnv, OddError, arm, factories
 from tests.leaks import descriptors, made_here, possessions
 from tests.programs import run_python
 from tests.vector.bounds import assert_gone, interrupted_when, settled, within

@@ -23,10 +23,7 @@ SIZES = {
     "1 MB": 1_000_000,
     "5 MB": 5_000_000,
 }
-BOUNDS: dict[str, dict[str, Any]] = {
-    "no bound": {},
-    "step_timeout": {"step_timeout": 60.0},
-}
+BOUNDS: dict[str, dict[str, Any]] = {"no bound": {}, "step_timeout": {"step_timeout": 60.0}}
 
 
 def text(number: int, size: int) -> str:

@@ -284,11 +284,7 @@ def test_where_no_node_has_room_a_restart_says_so_and_goes_on_when_one_has(
     with (
         more_nodes(cluster, 1, 1) as (nodes, _),
         make(
-            tmp_path,
-            None,
-            resources_per_worker=BERTH,
-            on_worker_death="restart",
-            start_timeout=8.0,
+            tmp_path, None, resources_per_worker=BERTH, on_worker_death="restart", start_timeout=8.0
         ) as envs,
     ):
         envs.reset(seed=0)

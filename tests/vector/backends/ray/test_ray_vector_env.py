@@ -24,10 +24,7 @@ from tests.leaks import read_stat
 from tests.vector.backends.ray.clusters import BERTH, actor_of, in_processes, more_nodes, node_of
 from tests.vector.bounds import settled, within
 from vecspaces import spaces
-from vecspaces.errors import (
-    StepTimeoutError,
-    WorkerDiedError,
-)
+from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.vector import RayVectorEnv, SyncVectorEnv
 from vecspaces.vector.backends.ray.cluster import Reservation
 

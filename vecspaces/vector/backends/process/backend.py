@@ -350,11 +350,7 @@ class ProcessBackend(RemoteBackend):
         return frames
 
     def _close_envs(
-        self,
-        workers: Iterable[int],
-        deadline: Deadline,
-        unanswered: set[int],
-        wrong: list[Reply],
+        self, workers: Iterable[int], deadline: Deadline, unanswered: set[int], wrong: list[Reply]
     ) -> None:
         # A worker that is built again reads no close command first. A signal handler may call this
         # in a wait, whose poll object cannot be used twice at once.

@@ -40,11 +40,7 @@ def unpack(data: bytes) -> Any:
 
 
 def pack_frame(
-    op: Op,
-    slot: int,
-    seq: int,
-    payload: Any = None,
-    dumps: Callable[[Any], bytes] = dumps,
+    op: Op, slot: int, seq: int, payload: Any = None, dumps: Callable[[Any], bytes] = dumps
 ) -> bytes:
     """Convert a message to bytes; exceptions of pickling are not caught."""
     if payload is None:

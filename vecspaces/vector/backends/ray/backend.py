@@ -270,11 +270,7 @@ class RayBackend(RemoteBackend):
     # ------------------------------------------------------------------ the end
 
     def _close_envs(
-        self,
-        workers: Iterable[int],
-        deadline: Deadline,
-        unanswered: set[int],
-        wrong: list[Reply],
+        self, workers: Iterable[int], deadline: Deadline, unanswered: set[int], wrong: list[Reply]
     ) -> None:
         if self._connection.open:
             building = set() if self._opening else self._building
