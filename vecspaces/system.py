@@ -113,6 +113,12 @@ def run_in_forks(function: Callable[[], object]) -> None:
         os.register_at_fork(after_in_child=function)
 
 
+def run_before_forks(function: Callable[[], object]) -> None:
+    """Call a function before every fork of this process."""
+    if FORK:
+        os.register_at_fork(before=function)
+
+
 def lock_file(descriptor: int) -> bool:
     """Lock a file until it is closed; return False if another process has locked it."""
     if LOCK:

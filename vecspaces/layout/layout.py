@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
@@ -197,18 +197,19 @@ class Layout:
         Raises:
             ValueError: If a leaf is not an array.
         """
+        return self._nest(memory, slice(slots))
+
+    def batch(self, memory: _Memory, slot: int) -> Any:
+        """Return views of one slot, `(n, *shape)`, nested like the values; as `ring`."""
+        return self._nest(memory, slot)
+
+    def _nest(self, memory: _Memory, index: slice | int) -> Any:
+        """Return the slots that `index` selects of each leaf, nested like the values."""
         if not self.fixed:
             raise ValueError(
                 f"space: expected arrays in dicts and tuples alone, found {self.space}"
             )
-        views = iter(self._views(memory))
-
-        def build(node: Node) -> Any:
-            if isinstance(node, Record):
-                return node.build([build(child) for child in node.children])
-            return next(views)[:slots]
-
-        return build(self._node)
+        return _nest(self._node, (view[index] for view in self._views(memory)))
 
     def _views(self, memory: _Memory) -> list[NDArray[Any]]:
         """Return a view of each leaf's block in memory: `(slots, n, *shape)`."""
@@ -282,6 +283,13 @@ def _is_fixed(node: Node) -> bool:
     if isinstance(node, Record):
         return all(map(_is_fixed, node.children))
     return isinstance(node, Array)
+
+
+def _nest(node: Node, views: Iterator[Any]) -> Any:
+    """Nest one view per leaf; no closure, which would keep the views until garbage collection."""
+    if isinstance(node, Record):
+        return node.build([_nest(child, views) for child in node.children])
+    return next(views)
 
 
 def _unpack(name: str, packed: bytes, *numbers: int) -> Layout:

@@ -123,6 +123,8 @@ class ManagedVectorEnv(
             num_workers=len(descriptions),
             stats=settings.stats,
             info_space=self.info_space,
+            # A worker that dies would leave an incomplete batch, and its step is not repeated.
+            pools=self._backend.pools and settings.copy and settings.budget is None,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -296,7 +298,11 @@ class ManagedVectorEnv(
                 1 in terminations.tobytes() or 1 in truncations.tobytes()
             ):
                 buffers.add_finals(infos, range(self.num_envs), terminations | truncations)
-            observations = buffers.observations[slot].read(self.copy, None)
+            pool = buffers.pool
+            if pool is not None and pool.number and self.copy:
+                observations = pool.take()
+            else:
+                observations = buffers.observations[slot].read(self.copy, None)
             rewards = written.rewards.copy()
         except Exception:
             engine.replies.check_open()  # `close` has freed the memory meanwhile

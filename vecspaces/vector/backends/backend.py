@@ -46,6 +46,7 @@ class Backend(Protocol):
         shares_objects: Whether infos are the environments' own objects, which these may change.
         reset_advice: The advice of errors for environments that are late.
         has_spare_core: Whether the caller computes while all workers step.
+        pools: Whether workers can copy observations into a `BatchPool`.
         clock: Divides the caller's time; the backend notes waits; None without `stats`.
     """
 
@@ -56,6 +57,7 @@ class Backend(Protocol):
     shares_objects: bool = False
     reset_advice: str = "call reset() (which kills and builds them again), "
     has_spare_core: bool = True
+    pools: bool = False
     clock: CallerClock | None = None
 
     @property

@@ -17,6 +17,7 @@ from vecspaces.layout.packing import Dumps, dumping_by
 from vecspaces.log import log
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Dict, Space
+from vecspaces.vector.exchange.batch_pool import LEAST_BYTES, POOL_SIZE, BatchPool
 from vecspaces.vector.exchange.info_space import InfoRows, compile_infos
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.positions import POSITION_SHAPE, Positions
@@ -34,6 +35,8 @@ class BufferPlan:
     finals: Layout | None
     # The declared infos, in as many slots as observations: each key, and under `_key` its mask.
     infos: dict[str, Layout]
+    # Further batches of observations, which `step` returns without a copy; None: it copies slots.
+    pool: Layout | None
     # By name: dtype, shape and offset in bytes.
     arrays: dict[str, tuple[str, tuple[int, ...], int]]
     size: int
@@ -51,8 +54,12 @@ class BufferPlan:
         num_workers: int = 1,
         stats: bool = False,
         info_space: Dict[Any] | None = None,
+        pools: bool = False,
     ) -> BufferPlan:
-        """Lay out the rows of `num_envs` environments."""
+        """Lay out the rows of `num_envs` environments.
+
+        With `pools`, large observations get a pool of batches.
+        """
         compile_layout = partial(Layout.compile, n=num_envs, variable_capacity=variable_capacity)
         observations = compile_layout(observation_space, slots=slots)
         actions = compile_layout(action_space, offset=observations.size)
@@ -84,8 +91,12 @@ class BufferPlan:
         if stats:
             place("env_counters", "i8", num_envs, *ENV_SHAPE)
             place("worker_counters", "i8", num_workers, *WORKER_SHAPE)
-        size = -(-end // ALIGNMENT) * ALIGNMENT
-        return cls(observations, actions, last, infos, arrays, size)
+        end = -(-end // ALIGNMENT) * ALIGNMENT
+        pool = None
+        if pools and observations.fixed and observations.nbytes * num_envs >= LEAST_BYTES:
+            pool = compile_layout(observation_space, slots=POOL_SIZE, offset=end)
+            end += pool.size
+        return cls(observations, actions, last, infos, pool, arrays, end)
 
     @property
     def num_envs(self) -> int:
@@ -150,6 +161,7 @@ class Buffers:
         self.progress: npt.NDArray[np.int64] = views["progress"]
         self.positions = Positions(views["steps"], views["positions"])
         self.cells = Cells(views["cells"], plan.num_envs)
+        self.pool = None if plan.pool is None else BatchPool(plan.pool, self.arena)
         # The counters of `stats()`, per environment and per worker; None without `stats`.
         self.counters: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
         if "env_counters" in views:

@@ -160,6 +160,8 @@ class ProcessBackend(RemoteBackend):
         self._forked = self._context.get_start_method() == "fork"
         self._daemon = daemon
         self._shared_memory = shared_memory
+        # Anonymous files take memory only where they are written.
+        self.pools = shared_memory and system.MEMFD
         self._surroundings = Surroundings.here(worker_threads)
         self._pickling = Pickling(self._forked)
         if not self._forked:
@@ -304,13 +306,17 @@ class ProcessBackend(RemoteBackend):
 
     def issue(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
         """Send a command to workers, after every payload is packed."""
+        pool = self.buffers.pool
+        place = slot
+        if pool is not None and op is _STEP:
+            place += pool.choose() * self.buffers.plan.slots
         if op is _STEP and self._is_plain:
-            frames = [HEADER.pack(op, slot, seq, 0)] * len(payloads)
+            frames = [HEADER.pack(op, place, seq, 0)] * len(payloads)
             self._expected = {
                 HEADER.pack(end, slot, seq, 0): [(end, slot, seq, b"")] for end in (_DONE, _TABLED)
             }
         else:
-            frames = self._pack(op, slot, seq, payloads)
+            frames = self._pack(op, place, seq, payloads)
         handles, working = self._handles, self._working
         self._touched = payloads
         for worker, frame in zip(payloads, frames, strict=True):

@@ -154,13 +154,16 @@ class Worker:
         """Execute commands; return the close command, or None if the caller has ended."""
         channel, group = self._channel, self._group
         receive, send = channel.receive, channel.send
-        steps, index = self._buffers.positions.steps, self._index
+        steps, index, buffers = self._buffers.positions.steps, self._index, self._buffers
+        pool, rows = buffers.pool, index_of(group.rows)
         while True:
             message = receive()
             if message is None or message[0] is _CLOSE:
                 group.flush_timings()  # the next worker continues the counts
                 return message
             op, slot, seq, data = message
+            if pool is not None:
+                pool.number, slot = divmod(slot, buffers.plan.slots)
             try:
                 payload: Any = self._unpack(op, data) if data else None
                 if op is _STEP_ROWS:
@@ -169,6 +172,8 @@ class Worker:
                 if op is _STEP:
                     steps[index] += 1
                 result = group.execute(op, slot, payload)
+                if pool is not None and pool.number:
+                    pool.fill(buffers.observations[slot], rows)
                 reply = self._pack_end(slot, seq, result, op)
             except BaseException as error:
                 reply = self._pack_failure(slot, seq, error, op.verb)
