@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -30,9 +31,10 @@ from vecspaces.errors import (
     StepTimeoutError,
     WorkerDiedError,
 )
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, ThreadVectorEnv
 from vecspaces.vector.backends.process.channel import Poller
 from vecspaces.vector.engine import supervisor
+from vecspaces.vector.engine.rows import RowTable
 
 BACKENDS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)]
 _SECONDS = 20.0
@@ -287,3 +289,92 @@ def test_a_restart_that_the_system_refuses_is_not_logged(
         assert "restarted" not in caplog.text
         envs.reset(seed=0)
         assert envs.step([1, 1])[3].tolist() == [False, False]
+
+
+class Nesting(Failing):
+    """Environment 1 calls `hook`, once, in its next step."""
+
+    hook: Any = None
+
+    def step(self, action: int) -> Any:
+        if self.number == 1 and Nesting.hook is not None:
+            hook, Nesting.hook = Nesting.hook, None
+            hook()
+        return super().step(action)
+
+
+_MASK = {"reset_mask": np.array([True, False, True])}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda envs: envs.step([1, 1, 1]),
+        lambda envs: envs.step([1], env_ids=[0]),
+        lambda envs: envs.send([1], [0]),
+        lambda envs: envs.recv(timeout=0, at_least=0),
+        lambda envs: (envs.reset(), envs.step([1, 1, 1])),
+        lambda envs: envs.reset(options=_MASK),
+        lambda envs: envs.call("observe"),
+        lambda envs: envs.restart([0]),
+    ],
+)
+@pytest.mark.parametrize("is_raised", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_step_needs_a_reset_if_an_environment_called_its_vector_env(
+    call: Any, is_raised: bool, stream: bool
+) -> None:
+    def nested() -> None:
+        with contextlib.nullcontext() if is_raised else contextlib.suppress(ResetNeededError):
+            call(envs)
+
+    with SyncVectorEnv([partial(Nesting, number) for number in range(3)]) as envs:
+        for _ in range(2):  # the second step uses the ticket of the first
+            envs.reset(seed=0)
+            envs.step([1, 1, 1])
+            Nesting.hook = nested
+            with pytest.raises(ResetNeededError, match="called another method"):
+                envs.send([1, 1, 1]) if stream else envs.step([1, 1, 1])
+            with pytest.raises(ResetNeededError):
+                envs.step([1, 1, 1])
+        envs.reset(seed=0)
+        assert envs.step([1, 1, 1])[1].shape == (3,)
+
+
+def test_reset_drops_the_failure_of_a_step_that_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def fail() -> None:
+        monkeypatch.setattr(RowTable, "memory", property(interrupt), raising=False)
+        raise OSError("no picture")
+
+    with SyncVectorEnv([partial(Nesting, number) for number in range(3)]) as envs:
+        envs.reset(seed=0)
+        memory = vars(envs._engine.rows).pop("memory")
+        Nesting.hook = fail
+        with pytest.raises(KeyboardInterrupt):
+            envs.step([1, 1, 1])
+        monkeypatch.undo()
+        envs._engine.rows.memory = memory
+        with pytest.raises(ResetNeededError):
+            envs.step([1, 1, 1])
+        envs.reset(seed=0)
+        assert envs.step([1, 1, 1])[1].shape == (3,)
+
+
+@pytest.mark.parametrize("kind", [ThreadVectorEnv, AsyncVectorEnv])
+def test_step_wait_ends_if_another_thread_used_the_vector_env(kind: Any, tmp_path: Path) -> None:
+    factories = [partial(Gated, tmp_path / "gate", number, length=99) for number in range(2)]
+    with kind(factories, num_workers=2, slow_warning=0.4) as envs:
+        envs.reset(seed=0)
+        envs.step_async([1, 4])
+        # As a call does that comes while this thread reads replies.
+        threading.Timer(0.1, envs._engine._lose).start()
+        with pytest.raises(ResetNeededError, match="another thread"):
+            envs.step_wait()
+        (tmp_path / "gate").touch()
+        envs.reset(seed=0)
+        assert envs.step([1, 1])[1].shape == (2,)

@@ -54,8 +54,8 @@ class InlineBackend(Backend):
         self.group = group
 
     def start(self, worker: int, restart: Starts | None) -> None:
-        """Do nothing: the caller's own process cannot be replaced."""
-        self._replies = [*self._replies, Reply(0, Op.BOUND, 0, None)]
+        """Drop unread replies; the caller's own process cannot be replaced."""
+        self._replies = [Reply(0, Op.BOUND, 0, None)]
 
     def issue(
         self, op: Op, slot: int, number: int, payloads: Mapping[int, Any]

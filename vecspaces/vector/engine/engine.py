@@ -206,8 +206,8 @@ class Engine:
         except Exception:
             replies.check_open()
             raise
-        if replies.closed:
-            replies.check_open()
+        if not replies.inside or replies.closed:
+            replies.end_nested(name)
         if self._clock is not None:
             self._clock.note(COMPUTING)
         if done is not None:
@@ -440,7 +440,10 @@ class Engine:
             replies.check_open()
         for row in ticket.renewed:
             self._renew(row)
-        del replies.tickets[ticket.number]
+        try:
+            del replies.tickets[ticket.number]
+        except KeyError:
+            replies.end_nested(ticket.call)
         ticket.results = {}
         if self._clock is not None:
             self._clock.note(COMPUTING)

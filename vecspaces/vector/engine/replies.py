@@ -6,11 +6,11 @@ A reply is classified by the number of its ticket; without an open ticket it is 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError
+from vecspaces.errors import ClosedEnvironmentError, ResetNeededError, StepTimeoutError
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.engine.arguments import Settings
@@ -72,6 +72,18 @@ class Replies:
             raise ClosedEnvironmentError(
                 f"close() was called during {self.call}, which has no result: make a new vector env"
             ) from None
+
+    def end_nested(self, name: str) -> NoReturn:
+        """Raise that another call has closed the ticket of a call that has not ended."""
+        self.check_open()
+        self.inside = True
+        self.drop()
+        self._rows.lose()
+        self.inside = False
+        raise ResetNeededError(
+            f"{name}: an environment, a signal handler or another thread called another method "
+            f"before {name} had ended, so its results are lost: reset() first"
+        )
 
     # ------------------------------------------------------------------ the end of tickets
 

@@ -159,6 +159,8 @@ class Waits:
 
     def _look_around(self) -> None:
         """If nothing came, look for slow environments, and workers that are not built in time."""
+        if not self._replies.tickets:
+            self._replies.end_nested(self._replies.call)
         self.look()
         if self._supervisor.build_by:
             self.fail_late_builds()
