@@ -29,7 +29,7 @@ from benchmarks.vector import (
     with_share,
     write_run,
 )
-from vecspaces.cli.console import announce, progress_bar
+from vecspaces.cli.console import progress_bar
 from vecspaces.cores import count_usable_cores
 from vecspaces.interop import require_extra
 
@@ -65,7 +65,7 @@ def main(
     known = {contender.name: contender for contender in (*CONTENDERS, *PEERS, LIMIT_IN_STEP)}
     contenders = [known[name] for name in NAMES]
     plan = Plan(made, [NUM_ENVS], contenders, count_usable_cores(), rounds, seconds)
-    announce(str(plan))
+    typer.echo(str(plan), err=True)
     report = Comparison(rounds, seconds)
     with progress_bar(plan.timings) as update:
         measure_plan(plan, report.measurements, update)

@@ -83,7 +83,7 @@ class Plan:
 
 
 def measure_plan(
-    plan: Plan, measurements: list[Measurement], show: Show = lambda describe: None
+    plan: Plan, measurements: list[Measurement], show: Show = lambda done, text: None
 ) -> None:
     """Add one measurement per environment, number and contender, in that order.
 
@@ -103,7 +103,7 @@ def measure_plan(
 
             def show_field(contender: str, about: str = f"{name} x {num_envs}") -> None:
                 done = sum(len(entry.runs) for entry in measurements)
-                show(lambda: (done, f"{about}: {contender}"))
+                show(done, f"{about}: {contender}")
 
             arguments = make, num_envs, workers
             time_in_turns(entries, arguments, plan.rounds, plan.seconds, show_field)

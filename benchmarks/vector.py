@@ -25,7 +25,7 @@ from benchmarks.environments import find_environment
 from benchmarks.peers import PEERS, versions
 from benchmarks.timing import Measurement, Plan, measure_plan
 from vecspaces.cli import options
-from vecspaces.cli.console import announce, output, progress_bar, write_json
+from vecspaces.cli.console import output, progress_bar, write_json
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "benchmarks" / "vector.json"
@@ -117,7 +117,7 @@ def main(
         seconds=0.15 if short else 0.25,
         max_processes=MANY,
     )
-    announce(str(plan))
+    typer.echo(str(plan), err=True)
     report = Comparison(plan.rounds, plan.seconds)
     with progress_bar(plan.timings) as update:
         measure_plan(plan, report.measurements, update)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vecspaces.vector.options import Backend, MakeOptions, RowOptions
 
 Factory: TypeAlias = Callable[..., Any]
+Source: TypeAlias = "str | EnvSpec | Factory | Sequence[Factory]"
 
 # Prefixes of ids, and the packages that register them when they are imported.
 _REGISTERED_BY = {
@@ -64,7 +65,7 @@ PROCESS_ARGUMENTS = frozenset(_names(AsyncVectorEnv)) - frozenset(_names(SyncVec
 
 @overload
 def make_vec(
-    env: str | EnvSpec | Factory | Sequence[Factory],
+    env: Source,
     num_envs: int = 1,
     *,
     agents: Literal["rows"],
@@ -73,7 +74,7 @@ def make_vec(
 ) -> VectorWrapper[Any, Any, Any, Any, Any]: ...
 @overload
 def make_vec(
-    env: str | EnvSpec | Factory | Sequence[Factory],
+    env: Source,
     num_envs: int = 1,
     *,
     backend: Literal["async"] = "async",
@@ -81,27 +82,15 @@ def make_vec(
 ) -> AsyncVectorEnv[Any, Any]: ...
 @overload
 def make_vec(
-    env: str | EnvSpec | Factory | Sequence[Factory],
-    num_envs: int = 1,
-    *,
-    backend: Literal["sync"],
-    **kwargs: Unpack[MakeOptions],
+    env: Source, num_envs: int = 1, *, backend: Literal["sync"], **kwargs: Unpack[MakeOptions]
 ) -> SyncVectorEnv[Any, Any]: ...
 @overload
 def make_vec(
-    env: str | EnvSpec | Factory | Sequence[Factory],
-    num_envs: int = 1,
-    *,
-    backend: Literal["thread"],
-    **kwargs: Unpack[MakeOptions],
+    env: Source, num_envs: int = 1, *, backend: Literal["thread"], **kwargs: Unpack[MakeOptions]
 ) -> ThreadVectorEnv[Any, Any]: ...
 @overload
 def make_vec(
-    env: str | EnvSpec | Factory | Sequence[Factory],
-    num_envs: int = 1,
-    *,
-    backend: Literal["ray"],
-    **kwargs: Unpack[MakeOptions],
+    env: Source, num_envs: int = 1, *, backend: Literal["ray"], **kwargs: Unpack[MakeOptions]
 ) -> RayVectorEnv[Any, Any]: ...
 def make_vec(
     env: str | EnvSpec | Factory | Sequence[Factory],

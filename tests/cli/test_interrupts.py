@@ -119,7 +119,7 @@ def test_ctrl_c_after_a_long_wait_names_the_environment_and_its_line(
     command: str, stage: str, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HANGS", "0.3")
-    monkeypatch.setattr("vecspaces.cli.interrupts.LONG_SECONDS", 0.2)
+    monkeypatch.setattr("vecspaces.cli.errors.LONG_SECONDS", 0.2)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This process", DeprecationWarning)
         result = run(command, stage, monkeypatch, *more)

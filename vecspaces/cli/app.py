@@ -11,9 +11,8 @@ from typer.core import TyperCommand, TyperGroup
 from vecspaces import __version__
 from vecspaces.cli.bench import bench
 from vecspaces.cli.check import check
-from vecspaces.cli.errors import refuse, report
+from vecspaces.cli.errors import refuse, report, reported
 from vecspaces.cli.evaluate import evaluate
-from vecspaces.cli.interrupts import reported
 from vecspaces.cli.rollout import rollout
 
 if TYPE_CHECKING:

@@ -7,15 +7,15 @@ import platform
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from math import hypot, inf
 from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 
 from vecspaces import __version__
 from vecspaces.cli import options
-from vecspaces.cli.console import Show, announce, make_table, output, progress_bar, write_json
+from vecspaces.cli.console import Show, make_table, output, progress_bar, write_json
 from vecspaces.cli.contenders import Contender, Cost, find_contenders, measure_cost
 from vecspaces.cli.options import option
 from vecspaces.cores import count_usable_cores
@@ -51,7 +51,7 @@ def bench(
     most = min(num_envs, max_workers or count_usable_cores())
     counts = sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
     report = Report(env, num_envs, env_kwargs)
-    announce(f"Measuring {num_envs} environments for about {seconds:g} s.")
+    typer.echo(f"Measuring {num_envs} environments for about {seconds:g} s.", err=True)
     with progress_bar(seconds) as show:
         report.measure(make, counts, seconds, show)
     report.print(output(json_file))
@@ -77,7 +77,7 @@ class Report:
         than their share of the time are skipped.
         """
         began = time.perf_counter()
-        show(lambda: (0.0, "one environment"))
+        show(0.0, "one environment")
         try:
             self.cost = measure_cost(make, min(self.num_envs, 2), _PROBE * seconds, self.granted)
         except Exception as error:
@@ -98,7 +98,7 @@ class Report:
                 if took > seconds + _GRACE:
                     contender.skipped = "no time was left: longer --seconds measure more"
                     continue
-                show(partial(_describe, took, contender.name))
+                show(took, contender.name)
                 try:
                     contender.take_turn(share / _TURNS)
                 except Exception as error:  # of any type, as the environment raised it
@@ -239,10 +239,6 @@ class Report:
         measured = {"granted": granted, "computing": self.cost.computing, "results": self.rows()}
         named = {"env": self.env, "num_envs": self.num_envs, "machine": machine}
         return {**named, **measured, "code": self.code(), "hints": list(self.hints())}
-
-
-def _describe(took: float, name: str) -> tuple[float, str]:
-    return took, name
 
 
 def _number(value: float) -> str:

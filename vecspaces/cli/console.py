@@ -46,10 +46,10 @@ def make_facts(title: str, facts: Iterable[tuple[str, Any]]) -> Table:
     return table
 
 
-def write_json(file: Path | None, result: Any, indent: int | None = 2) -> None:
+def write_json(file: Path | None, result: Any) -> None:
     """Write a result to the file of `--json`."""
     if file is not None:
-        text = json.dumps(result, indent=indent) + "\n"
+        text = json.dumps(result, indent=2) + "\n"
         if file == STANDARD_OUTPUT:
             typer.echo(text, nl=False)
         else:
@@ -57,8 +57,8 @@ def write_json(file: Path | None, result: Any, indent: int | None = 2) -> None:
                 new.write_text(text, encoding="utf-8")
 
 
-#: Takes a function that returns how much is completed, and a text; calls it when it draws.
-Show: TypeAlias = Callable[[Callable[[], tuple[float, str]]], None]
+#: Takes how much is completed, and a text.
+Show: TypeAlias = Callable[[float, str], None]
 
 
 @contextmanager
@@ -67,12 +67,11 @@ def progress_bar(total: float) -> Iterator[Show]:
     width = shutil.get_terminal_size().columns - 1 if sys.stderr.isatty() else 0
     began = drawn = time.monotonic()
 
-    def show(describe: Callable[[], tuple[float, str]]) -> None:
+    def show(completed: float, text: str) -> None:
         nonlocal drawn
         now = time.monotonic()
         if width and now - drawn >= _REFRESH_SECONDS:
             drawn = now
-            completed, text = describe()
             left = (now - began) * (total / completed - 1) if completed else 0.0
             line = f"{completed / total:4.0%}  {max(0.0, left):,.0f} s left  {text}"
             print(f"\r{line[:width]:{width}}", end="", file=sys.stderr, flush=True)
@@ -81,9 +80,3 @@ def progress_bar(total: float) -> Iterator[Show]:
         yield show
     finally:
         print(f"\r{'':{width}}\r" if width else "", end="", file=sys.stderr, flush=True)
-
-
-def announce(text: str) -> None:
-    """Print a text on standard error, unless it is empty."""
-    if text:
-        typer.echo(text, err=True)

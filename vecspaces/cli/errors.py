@@ -1,11 +1,16 @@
-"""Errors of commands: exit code 1 or 2, one line on standard error, and the failing code."""
+"""Errors of commands: exit code 1 or 2, one line on standard error, and the failing code.
+
+Ctrl-C: a line, the environments that the command waited for, and exit code 130.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 import sysconfig
+import warnings
 from pathlib import Path
 from traceback import format_exception
 from typing import TYPE_CHECKING, NoReturn
@@ -22,7 +27,7 @@ from vecspaces.errors import (
 from vecspaces.vector.exchange.failures import Failure, Message, name_envs, without_advice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 # Errors whose message is complete without the type; "KeyError: 'gravity'" needs it.
 _SELF_EXPLAINING = (AttributeError, ImportError, TypeError, ValueError, VecspacesError)
@@ -33,9 +38,8 @@ _PACKAGE = str(Path(__file__).parents[1])
 _OF_LIBRARIES = tuple(
     f'  File "{sysconfig.get_path(name)}' for name in ("stdlib", "purelib", "platlib")
 )
-# Frames that only call the environment, import it, or interrupt it.
+# Frames that only call the environment, or import it.
 _BETWEEN = (
-    os.path.join(_PACKAGE, "cli", "interrupts.py"),
     os.path.join("gymnasium", "wrappers"),
     os.path.join("gymnasium", "core.py"),
     os.path.join("gymnasium", "envs", "registration.py"),
@@ -44,6 +48,9 @@ _BETWEEN = (
 _FRAME = re.compile(r'^  File "(.+?)", line \d+, in .+\n(?:    .*\n)*', re.MULTILINE)
 _MOST_FRAMES = 20  # an endless recursion has a thousand
 _HEADING = "Traceback (most recent call last):\n"
+_INTERRUPTED = 130
+#: After a wait of this length, an environment may hang.
+LONG_SECONDS = 1.0
 
 
 def refuse(message: str) -> NoReturn:
@@ -119,3 +126,28 @@ def user_frames(error: BaseException, failure: Failure | None) -> str:
         if frames:
             return "".join(frames[-_MOST_FRAMES:])
     return ""
+
+
+def _waited(interruption: KeyboardInterrupt) -> str:
+    """Return the environments for which the command was waiting long, with their stacks.
+
+    If the command was not waiting, an environment of this process may hang: return its code.
+    """
+    notes = [note for note in getattr(interruption, "__notes__", ()) if isinstance(note, Message)]
+    if not notes:
+        return user_frames(interruption, None).rstrip()
+    return "\n".join(note for note in notes if float(note.fields[1]) >= LONG_SECONDS)
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """Let Ctrl-C end a command with one line, and without warnings about interrupted work."""
+    with warnings.catch_warnings():
+        # After Ctrl-C, workers have half a second to close.
+        warnings.filterwarnings("ignore", r"(?s).* did not close within 0\.5 s", RuntimeWarning)
+        try:
+            yield
+        except KeyboardInterrupt as interruption:
+            text = ": ".join(["vecspaces: interrupted", *map(str, interruption.args)])
+            typer.echo(f"{text}\n{_waited(interruption)}".rstrip(), err=True)
+            raise typer.Exit(_INTERRUPTED) from None

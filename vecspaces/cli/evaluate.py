@@ -92,7 +92,7 @@ def evaluate(
         with progress_bar(episodes) as show:
 
             def show_count(finished: int, episodes: int) -> None:
-                show(lambda: (finished, f"{finished:,} of {episodes:,} episodes"))
+                show(finished, f"{finished:,} of {episodes:,} episodes")
 
             result = run_evaluation(
                 played, env, episodes=episodes, journal=journal, progress=show_count, **arguments

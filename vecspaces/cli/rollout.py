@@ -6,7 +6,6 @@ import contextlib
 import math
 import sys
 import time
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -94,7 +93,7 @@ def _play(
             sample_next(envs, last, rng) if is_masked else envs.action_space.sample()
         )
         stepped += now
-        show(partial(_describe, stepped, len(counted.return_queue)))
+        show(stepped, f"{stepped:,} steps  {len(counted.return_queue):,} episodes")
     seconds = time.perf_counter() - began
     numbers: dict[str, int | float | None] = {
         "steps": stepped,
@@ -107,7 +106,3 @@ def _play(
             value = float(getattr(np, statistic)(values)) if values else math.nan
             numbers[f"{statistic}_{name}"] = value if math.isfinite(value) else None
     return numbers
-
-
-def _describe(steps: int, episodes: int) -> tuple[float, str]:
-    return steps, f"{steps:,} steps  {episodes:,} episodes"
