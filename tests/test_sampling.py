@@ -107,9 +107,6 @@ def test_the_draws_are_those_of_the_generator_or_of_the_space() -> None:
             assert len(set(draws[0])) == 3
 
 
-# ---------------------------------------------------------------------- evaluations
-
-
 def first_allowed(observations: Any, *, infos: dict[str, Any]) -> Any:
     """Play the first action that is allowed; check that infos are those of the same rows."""
     assert np.array_equal(infos["time"] % 10, observations[:, 0])
@@ -192,9 +189,6 @@ def test_no_other_parameter_is_given_infos() -> None:
 
     for policy in (predict, positional):
         evaluate(policy, "CartPole-v1", episodes=2, seed=1, backend="sync")
-
-
-# ---------------------------------------------------------------------- checks
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,6 @@ def test_stable_baselines3_trains(tmp_path: Path) -> None:
     run_program("Stable-Baselines3", tmp_path, {"100_000": "200", "envs)).": "envs), n_steps=16)."})
 
 
-# ---------------------------------------------------------------------- RLlib
-
-
 def test_rllib_gets_the_agents_that_are_there() -> None:
     """Step by step what a bare loop gives; `__all__` once nobody is left, and then a reset."""
     pytest.importorskip("ray.rllib", reason="RLlib is not installed")
@@ -134,9 +131,6 @@ def test_rllib_trains(tmp_path: Path) -> None:
     assert -300 < float(output.split()[-1]) < -20  # of a random policy: -80
 
 
-# ---------------------------------------------------------------------- TorchRL
-
-
 @pytest.mark.parametrize("name", ["simple_spread_v3", "simple_tag_v3", "simple_crypto_v3"])
 def test_torchrl_groups_agents_alike_and_sees_the_same(name: str) -> None:
     pytest.importorskip("torchrl", reason="TorchRL is not installed")
@@ -159,9 +153,6 @@ def test_torchrl_groups_agents_alike_and_sees_the_same(name: str) -> None:
         rewards = grouped(infos["agents"]["rewards"], envs.groups, 2)
         assert all(rewards[group].shape == (2, len(names)) for group, names in envs.groups.items())
     theirs.close()
-
-
-# ---------------------------------------------------------------------- AgileRL
 
 
 @pytest.mark.parametrize("masks", ["", "infos"])

@@ -70,8 +70,6 @@ class Program:
         for place, env in enumerate(envs):
             check_rows(self.loops[env].crowd, self.shown[env], place, result)
 
-    # ------------------------------------------------------------------ calls
-
     def reset(self) -> None:
         seed = int(self.rng.integers(100))
         observations, infos = self.envs.reset(seed=seed)

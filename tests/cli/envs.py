@@ -193,9 +193,6 @@ def two_cart_poles() -> Any:
     return make_vec("CartPole-v1", 2, backend="sync")
 
 
-# ---------------------------------------------------------------------- policies
-
-
 def failing(observations: Any) -> Any:
     return 1 // 0
 

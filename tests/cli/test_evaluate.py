@@ -105,9 +105,6 @@ def test_options_of_each_episode_reach_its_reset(here: Path) -> None:
         assert result.exit_code == 2 and result.stderr.startswith(f"vecspaces: {message}")
 
 
-# ---------------------------------------------------------------------- Stable-Baselines3
-
-
 @pytest.mark.parametrize("name", ["PPO", "A2C", "DQN", "SAC", "TD3", "DDPG"])
 def test_a_model_of_stable_baselines3_is_loaded_by_its_path(name: str) -> None:
     library = pytest.importorskip("stable_baselines3", reason="SB3 is not installed")

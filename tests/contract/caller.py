@@ -49,8 +49,6 @@ RESETS: list[tuple[dict[str, Any], type[Exception], str]] = [
 class CallerContract(Part):
     """What the caller's side takes and refuses."""
 
-    # ------------------------------------------------------------------ what it takes
-
     def test_different_takes_other_bounds_and_a_pair_gives_the_spaces_themselves(self) -> None:
         boxes = [spaces.Box(0, high, (5,), np.int64) for high in (8, 9)]
         env_fns = [partial(Unlike, box, number) for number, box in enumerate(boxes)]
@@ -79,8 +77,6 @@ class CallerContract(Part):
             for seed in seeds:
                 envs.reset(seed=seed)
             assert envs.get_attr("seeds") == tuple(map(list, zip(*expected, strict=True)))
-
-    # ------------------------------------------------------------------ what it refuses
 
     def test_wrong_arguments_are_refused(self) -> None:
         for env_fns, arguments, error, text in ARGUMENTS:

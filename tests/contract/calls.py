@@ -15,8 +15,6 @@ from tests.envs import Ledger, ledgers, wrapped_ledger
 class CallsContract(Part):
     """Calls, attributes and statistics, and which calls may follow which."""
 
-    # ------------------------------------------------------------------ calls and attributes
-
     def test_calls_give_one_result_and_set_attr_takes_one_value_per_environment(self) -> None:
         with self.make(ledgers(3)) as envs:
             assert envs.call("multiply", 10, plus=1) == (1, 11, 21)
@@ -59,8 +57,6 @@ class CallsContract(Part):
                 assert "environment 1" in str(caught.value.__cause__)
                 assert envs.call("fail") == ("fine",) * 4
             assert envs.step([1] * 4)[0][:, 2].tolist() == [1] * 4
-
-    # ------------------------------------------------------------------ stats
 
     def test_stats_count_the_steps_of_each_environment(self) -> None:
         env_fns = [partial(Ledger, number, length=3 + number) for number in range(3)]

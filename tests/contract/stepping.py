@@ -22,8 +22,6 @@ RUNS += zip(("Box", "Discrete", "Text", "Sequence", "Graph", "OneOf"), 2 * MODES
 class SteppingContract(Part):
     """What a vector env shows, and what `reset` and `step` take and return."""
 
-    # ------------------------------------------------------------------ what it shows
-
     def test_shows_its_spaces_and_numbers(self) -> None:
         before = dict(Ledger.metadata)
         with self.make(iter(ledgers(3))) as envs:
@@ -57,8 +55,6 @@ class SteppingContract(Part):
             processes = envs.call("process")
         lines = sorted(line.split() for line in notes.read_text().splitlines())
         assert lines == [[str(i), str(processes[i])] for i in range(3)]
-
-    # ------------------------------------------------------------------ reset and step
 
     @pytest.mark.parametrize(("name", "mode"), RUNS)
     def test_a_run_equals_syncs_to_the_last_bit(self, name: str, mode: AutoresetMode) -> None:

@@ -142,8 +142,6 @@ class WorkersContract(Part):
             envs.step(ACTIONS)
             yield envs, healthy, healthy.step(ACTIONS)[0]
 
-    # ------------------------------------------------------------------ errors
-
     @pytest.mark.parametrize(
         ("deed", "error", "text"),
         [
@@ -178,8 +176,6 @@ class WorkersContract(Part):
             assert_same_step(envs.reset(seed=3), healthy.reset(seed=3))
             assert_same_step(envs.step(ACTIONS), healthy.step(ACTIONS))
             assert sorted(built(tmp_path)) == [0, 1, 2, 2, 3, 3]
-
-    # ------------------------------------------------------------------ restarts
 
     @pytest.mark.parametrize(("deed", "mode"), LOST_IN)
     def test_a_lost_step_is_a_truncation(

@@ -77,9 +77,6 @@ def test_rewards_are_added_in_float64_one_after_the_other() -> None:
     assert_identical(info["rewards"], np.array([np.ravel(row)[0] for row in rewards], np.float64))
 
 
-# ---------------------------------------------------------------------- vector envs
-
-
 def bare(env: Any, seed: int, chunks: Any, mode: AutoresetMode) -> Iterator[tuple[Any, ...]]:
     """Yield what one row of a vector env returns, from single steps of an environment."""
     observation, info = env.reset(seed=seed)
@@ -158,9 +155,6 @@ def test_the_infos_of_the_environment_and_of_chunks_are_declared_together() -> N
         assert (infos["steps"].shape, infos["steps"].dtype) == ((2,), np.int64)
 
 
-# ---------------------------------------------------------------------- wrappers and attributes
-
-
 def test_wrappers_of_gymnasium_go_inside_and_outside() -> None:
     inside = gymnasium.make("CartPole-v1", render_mode="rgb_array", max_episode_steps=10)
     chunked = ActionChunks(gymnasium.wrappers.RecordEpisodeStatistics(inside), 4)
@@ -209,9 +203,6 @@ def test_environments_need_few_members(in_process: None) -> None:
     report.raise_for_findings("warning")
     copied = pickle.loads(pickle.dumps(ActionChunks(gymnasium.make("CartPole-v1"), 3)))
     assert isinstance(copied, gymnasium.Env) and copied.reset(seed=1)[0].shape == (4,)
-
-
-# ---------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize("key", ["rewards", "steps"])

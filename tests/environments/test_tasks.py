@@ -180,9 +180,6 @@ def test_wrappers_of_gymnasium_and_chunks_go_around_tasks(in_process: None) -> N
     check_env(partial(Tasks, env_fns)).raise_for_findings("warning")
 
 
-# ---------------------------------------------------------------------- vector envs
-
-
 def test_each_environment_of_a_vector_env_has_its_task() -> None:
     tasks = [{"task": task} for task in ("1", "0", "2")]
     with make_vec(partial(ledgers, length=2), 3, num_workers=2, autoreset_mode="SameStep") as envs:

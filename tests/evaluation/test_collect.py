@@ -59,9 +59,6 @@ def test_values_of_every_space_are_those_of_the_environment(name: str) -> None:
         assert_same_episodes(gathered("random", env, num_workers=2, **way, **options), episodes)
 
 
-# ---------------------------------------------------------------------- infos
-
-
 class Forgetful(Informing):
     """Does not observe how many episodes there were before."""
 
@@ -116,9 +113,6 @@ def test_the_type_of_an_info_does_not_depend_on_the_other_environments() -> None
         assert kinds == ({int} if episode.seed % 2 else {float})
 
 
-# ---------------------------------------------------------------------- environments and workers
-
-
 def test_as_they_end_they_are_the_same_in_another_order() -> None:
     options: Any = {"backend": "sync", "num_envs": 8}
     episodes = gathered(errand_policy, Errand, ordered=False, **options)
@@ -150,9 +144,6 @@ def test_a_policy_may_return_one_array_again_and_again() -> None:
     episodes = gathered(policy, env, episodes=2, backend="sync", num_envs=1)
     taken = np.concatenate([episode.actions[:, 0] for episode in episodes])
     assert taken.tolist() == [*range(1, len(taken) + 1)]
-
-
-# ---------------------------------------------------------------------- memory and order
 
 
 class Large(Env[Any, Any]):
@@ -224,9 +215,6 @@ def test_in_order_no_episode_begins_far_ahead() -> None:
         seen.append(episode.number)
         assert max(Large.begun) < len(seen) + 6
     assert seen == list(range(40))
-
-
-# ---------------------------------------------------------------------- the end
 
 
 def test_nothing_is_started_before_the_first_episode_is_asked_for() -> None:

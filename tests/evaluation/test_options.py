@@ -46,9 +46,6 @@ def test_a_function_is_called_once_per_episode_and_may_reuse_its_dict() -> None:
     assert numbers(options) == called == list(range(EPISODES))
 
 
-# ---------------------------------------------------------------------- the journal
-
-
 def journalled(path: Path, options: Any, **arguments: Any) -> Any:
     named: dict[str, Any] = {"episodes": EPISODES, "seed": 3, "backend": "sync", **arguments}
     return evaluate(errand_policy, Errand, options=options, journal=path, **named)

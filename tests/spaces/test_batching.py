@@ -139,9 +139,6 @@ def test_batch_differing_spaces_is_gymnasiums(group: list[Recipe]) -> None:
     assert_identical(samples(ours, 3), samples(other, 3))
 
 
-# --- values of batches -------------------------------------------------------------------------
-
-
 def test_unstack_counts_values_without_data_by_their_neighbours() -> None:
     space = Dict(a=Tuple([]), b=Discrete(3), c=Dict({}))
     batch = {"a": (), "b": np.array([1, 2]), "c": {}}

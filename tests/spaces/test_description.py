@@ -122,9 +122,6 @@ def test_to_description_keeps_the_order_of_fields() -> None:
         assert list(to_description(space)) == ["version", "type", *names.split()]
 
 
-# --- descriptions that are none -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("space", "changes"),
     [
@@ -190,9 +187,6 @@ def test_from_description_of_any_object_is_an_error(value: Any) -> None:
         from_description(value)
     with pytest.raises(ValueError, match=r"^description"):
         from_description({"version": 1, "type": value})
-
-
-# --- differences --------------------------------------------------------------------------------
 
 
 def test_difference_lets_other_classes_compare_themselves() -> None:

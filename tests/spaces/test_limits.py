@@ -29,9 +29,6 @@ def assert_samples_lie_within(space: Any, n: int = 50) -> None:
             assert sample.dtype == space.dtype
 
 
-# --- Box ----------------------------------------------------------------------------------------
-
-
 @st.composite
 def extreme_boxes(draw: st.DrawFn) -> Box[Any]:
     """Boxes whose bounds are at, or one away from, the ends of the dtype; some infinite."""
@@ -153,9 +150,6 @@ def test_box_membership_of_scalars_and_lists_is_arithmetic(value: Any) -> None:
         # int() of a time span gives a span again, or nothing, for some of its units.
         number = value.astype(np.int64) if isinstance(value, np.timedelta64) else value
         assert -100 <= int(number) <= 100
-
-
-# --- Discrete and MultiDiscrete -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)

@@ -141,8 +141,6 @@ def test_a_generator_as_seed_is_drawn_from_as_it_is() -> None:
         assert_identical(*samples)
 
 
-# --- what the constructors refuse, and with which error -----------------------------------------
-
 CONSTRUCTIONS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "Box": [
         ((np.nan, 1), {}),
@@ -245,9 +243,6 @@ def test_a_constructor_accepts_and_refuses_what_gymnasiums_does(name: str) -> No
             assert repr(ours) == repr(theirs), (args, kwargs)
             for manner in ("both", "below", "above") if isinstance(ours, spaces.Box) else ():
                 assert ours.is_bounded(manner) is theirs.is_bounded(manner), (args, kwargs)
-
-
-# --- names ------------------------------------------------------------------------------------
 
 
 def public(thing: Any) -> set[str]:

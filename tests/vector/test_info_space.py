@@ -35,9 +35,6 @@ def run(info_space: Any, *infos: Any, **arguments: Any) -> dict[str, Any]:
         return e.step(np.zeros(len(infos), np.int64))[4]
 
 
-# ---------------------------------------------------------------------- what it may be
-
-
 def declaring(space: Any) -> Any:
     """An environment whose attribute `info_space` is anything."""
     env = talking({})
@@ -95,9 +92,6 @@ def test_environments_must_agree() -> None:
             kind(env_fns)
 
 
-# ---------------------------------------------------------------------- what infos may hold
-
-
 @pytest.mark.parametrize("name", ALL_SPACES)
 def test_keys_are_arrays_of_one_shape(name: str) -> None:
     space = copy.deepcopy(ALL_SPACES[name])
@@ -138,9 +132,6 @@ def test_numbers_of_python_and_numpy_become_those_of_the_space() -> None:
         merged = run(NUMBERS, *([info] for info in infos[:count]))
         for key, values in expected.items():
             assert_identical(merged[key], values[:count])
-
-
-# ---------------------------------------------------------------------- copies and views
 
 
 @pytest.mark.parametrize("validate", [False, True])
@@ -205,9 +196,6 @@ class Ticking(Env[Any, Any]):
 
     def _info(self) -> dict[str, Any]:
         return {"time": self.time, "mask": np.ones(3, np.int8), "besides": self.time}
-
-
-# ---------------------------------------------------------------------- deaths
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")

@@ -73,9 +73,6 @@ def test_both_live_apart(copied: Any) -> None:
             assert twin.stats().steps.tolist() == [3, 3]
 
 
-# ---------------------------------------------------------------------- what is refused
-
-
 @pytest.mark.parametrize(
     ("kind", "text"),
     [

@@ -39,9 +39,6 @@ def test_classes_are_generic_over_as_many_types(ours: type, theirs: type) -> Non
     assert len(ours.__parameters__) == len(theirs.__parameters__)  # type: ignore[attr-defined]
 
 
-# --- a vector env of one's own ----------------------------------------------------------------
-
-
 def test_reset_of_the_base_seeds_the_generator() -> None:
     envs = Drift(2)
     first, _ = envs.reset(seed=np.int64(3))

@@ -115,9 +115,6 @@ def test_observations_gets_all_rows_or_those_that_a_call_returns() -> None:
         assert envs.sizes == [4, 4, 1, 2, 1, 4, 3]
 
 
-# ---------------------------------------------------------------------- what is refused
-
-
 @pytest.mark.parametrize("kind", [Whole, Halves])
 def test_send_and_recv_around_an_override_are_refused(kind: Any) -> None:
     with kind(make(ledgers(COUNT))) as envs:
@@ -154,9 +151,6 @@ def test_rollout_view_passes_a_wrapper_that_changes_nothing(kind: Any) -> None:
         with pytest.raises(ValueError, match="that Halved has not changed"):
             Halved(envs).rollout_view()
         assert envs.rollout_view().rewards.shape == (1, 2)
-
-
-# ---------------------------------------------------------------------- resets
 
 
 class Slow(VectorWrapper[Any, Any, Any, Any, Any]):

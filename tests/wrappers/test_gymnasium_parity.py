@@ -165,9 +165,6 @@ def test_it_does_what_gymnasiums_wrapper_does(name: str, mode: Any, copy: bool) 
         check_beside(mine, other, mode)
 
 
-# ---------------------------------------------------------------------- functions
-
-
 @pytest.mark.parametrize("passed", [(), ("single",), ("batch", "single")], ids=str)
 @pytest.mark.parametrize("mode", [NEXT_STEP, DISABLED], ids=lambda mode: mode.value)
 def test_functions_of_batches_are_called_as_gymnasiums_are(mode: Any, passed: Any) -> None:

@@ -52,9 +52,6 @@ def shades(path: Path) -> list[tuple[int, int]]:
     return [(int(frame[1, 1, 0]), int(frame[1, 1, 2])) for frame in iio.imread(path)]
 
 
-# ---------------------------------------------------------------------- what is in the file
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_gif_shows_chosen_environments_step_by_step(backend: str, tmp_path: Path) -> None:
     path = tmp_path / "out.gif"
@@ -185,9 +182,6 @@ def test_files_are_those_of_gymnasium(
                     envs.reset(options={"reset_mask": over})
             envs.close()
     assert ours == theirs
-
-
-# ---------------------------------------------------------------------- the grid
 
 
 def test_the_grid_is_square_with_smaller_frames_in_the_middle_and_grey_ones_get_colours() -> None:

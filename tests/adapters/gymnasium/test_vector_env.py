@@ -40,9 +40,6 @@ def made(env_id: str, count: int = 3, **arguments: Any) -> list[Any]:
     return [partial(gymnasium.make, env_id, **arguments)] * count
 
 
-# ---------------------------------------------------------------------- what it is
-
-
 def test_it_is_a_vector_env_of_gymnasium_with_its_spaces(constructor: Any) -> None:
     theirs = gymnasium.vector.SyncVectorEnv(made("Pendulum-v1"))
     theirs.action_space.seed(5)
@@ -79,9 +76,6 @@ def test_it_shows_the_arguments_of_ours_and_its_base_is_gymnasiums(kind: Any) ->
     assert gymnasium.vector.VectorEnv in kind.__bases__  # skrl's `wrap_env` looks no further
 
 
-# ---------------------------------------------------------------------- the same numbers
-
-
 @pytest.mark.parametrize("env_id", BUNDLED)
 def test_every_bundled_environment_runs_inside_unchanged(env_id: str) -> None:
     with warnings.catch_warnings():
@@ -89,9 +83,6 @@ def test_every_bundled_environment_runs_inside_unchanged(env_id: str) -> None:
         theirs = gymnasium.vector.SyncVectorEnv(made(env_id, 2))
         ours = SyncVectorEnv(made(env_id, 2))
         assert_identical(run(ours, steps=12), run(theirs, steps=12))
-
-
-# ---------------------------------------------------------------------- values of all ten spaces
 
 
 @given(recipe=recipes(max_leaves=3), seed=seeds, are_ours=st.booleans())
@@ -163,9 +154,6 @@ def test_the_error_for_a_vector_env_of_gymnasium_names_its_module() -> None:
         as_gymnasium(theirs)  # type: ignore[arg-type]  # wrong on purpose
 
 
-# ---------------------------------------------------------------------- what ours adds
-
-
 def test_our_own_arguments_and_methods_are_passed_on() -> None:
     env_fns = ledgers(4, render_mode="rgb_array")
     with AsyncVectorEnv(env_fns, num_workers=2, buffers=3, copy=False) as envs:
@@ -191,9 +179,6 @@ def test_a_simulator_of_either_library_can_be_inside() -> None:
         assert isinstance(envs.vector_env, vector.AsyncVectorEnv)
         assert envs.call(isinstance, gymnasium.vector.VectorEnv) == (True,) * 4
         assert envs.reset(seed=1)[0].shape == (4, 4)
-
-
-# ---------------------------------------------------------------------- make_vec
 
 
 @pytest.mark.parametrize("mode", ["sync", gymnasium.VectorizeMode.SYNC])

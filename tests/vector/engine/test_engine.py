@@ -53,9 +53,6 @@ def interrupt(env: Any) -> None:
     raise KeyboardInterrupt
 
 
-# ------------------------------------------------------------------ restarts
-
-
 def test_rows_that_answered_a_pending_step_need_a_reset_after_a_restart(tmp_path: Path) -> None:
     with AsyncVectorEnv(gated(tmp_path / "gate"), num_workers=2) as envs:
         envs.reset(seed=0)
@@ -97,9 +94,6 @@ def test_an_exception_of_a_call_in_a_stream_concerns_its_row_alone(make: Any) ->
         envs.send_call([0, 1, 2], "fail", (1,))
         received = envs.recv(3, return_errors=True)
         assert (received.results, [*received.errors]) == ({0: "fine", 2: "fine"}, [1])
-
-
-# ------------------------------------------------------------------ deaths and late rows
 
 
 def test_an_exception_in_a_call_breaks_nothing_beside_a_dead_worker() -> None:
@@ -158,9 +152,6 @@ def test_a_worker_that_is_built_too_late_ends_no_other_call(tmp_path: Path) -> N
             assert envs.recv(1, _SECONDS, return_errors=True).env_ids.tolist() == [1]
             time.sleep(0.001)
         assert envs.reset(seed=0)[0]["place"][:, 2].tolist() == [0, 0]
-
-
-# ------------------------------------------------------------------ calls that did not begin
 
 
 def test_a_call_starts_a_worker_whose_restart_failed() -> None:

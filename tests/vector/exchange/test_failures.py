@@ -72,9 +72,6 @@ def test_the_history_of_a_crash_loop_keeps_its_numbers_as_fields() -> None:
     assert failure.env_ids == caught.value.env_ids == (12, 13)
 
 
-# --- what raised it ---------------------------------------------------------------------------
-
-
 class Accusing(Ledger):
     """Raises the error that it is told, in the call that it is told."""
 

@@ -127,9 +127,6 @@ def test_stats_ask_only_an_idle_vector_env_anew() -> None:
         assert envs.stats().steps.tolist() == [2, 2]
 
 
-# ---------------------------------------------------------------------- the caller's time
-
-
 def shares(envs: Any) -> list[float]:
     measured = envs.stats()
     return [measured.caller_outside, measured.caller_computing, measured.caller_waiting]

@@ -41,9 +41,6 @@ def test_constructor_that_fails_closes_what_was_built(case: str) -> None:
     assert [env.closed for env in made] == [True, True]
 
 
-# --- environments without options ---------------------------------------------------------------
-
-
 class Optionless(Ledger):
     """Takes no options, as environments written for other libraries."""
 
@@ -75,9 +72,6 @@ def test_reset_of_environments_without_options(mode: AutoresetMode) -> None:
             envs.reset(options={"time": 1})
 
 
-# --- vector envs --------------------------------------------------------------------------------
-
-
 class Branded(Drift):
     """Has the mode that it was made with, though its class's metadata have another's."""
 
@@ -91,9 +85,6 @@ def test_autoreset_mode_of_a_vector_env_is_before_its_metadata() -> None:
         envs.reset(seed=1)
     with pytest.raises(ValueError, match=r"DISABLED.*NEXT_STEP"):
         SyncVectorEnv([lambda: Branded("Disabled")])
-
-
-# --- built again --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

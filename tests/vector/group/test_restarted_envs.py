@@ -153,9 +153,6 @@ def test_calls_work_before_and_after_the_step_that_reports_a_death(
             check_lost_step(envs, known)
 
 
-# --- partial resets -----------------------------------------------------------------------------
-
-
 def test_reset_mask_chooses_all_rows_of_a_replaced_vector_env() -> None:
     with start(ours, AutoresetMode.NEXT_STEP) as envs:
         envs.step(ACTIONS)
@@ -164,9 +161,6 @@ def test_reset_mask_chooses_all_rows_of_a_replaced_vector_env() -> None:
             envs.reset(options={"reset_mask": np.array([False, True, False])})
         envs.reset(seed=0)
         envs.step(ACTIONS)
-
-
-# --- seeds --------------------------------------------------------------------------------------
 
 
 class Picky(Drift):

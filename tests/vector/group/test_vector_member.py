@@ -83,9 +83,6 @@ def test_different_bounds_are_batched_row_by_row() -> None:
         assert envs.observation_space.high.tolist() == [[7] * 5, [8] * 5, [9] * 5]
 
 
-# --- seeds, options, masks --------------------------------------------------------------------
-
-
 def test_a_simulator_with_one_generator_gets_one_seed_of_all() -> None:
     with SyncVectorEnv([partial(Drift, 3)]) as envs:
         again: list[Any] = []
@@ -130,9 +127,6 @@ def test_a_wrapper_may_change_the_rows_that_a_mask_leaves_out() -> None:
         assert observations[:, 2].tolist() == [3, 1 + 3]
 
 
-# --- calls and attributes ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_that_raise_and_frames_are_of_the_rows(kind: Any) -> None:
     env_fns = [*ledgers(1), partial(ledger_vector, 1, 3, render_mode="rgb_array")]
@@ -174,9 +168,6 @@ def test_values_that_are_equal_are_one_attribute_and_one_mapping_of_options(kind
         envs.reset(options=[{"array": array.copy(), "x": 0.5} for _ in range(2)])
         with pytest.raises(ValueError, match="different ones"):
             envs.reset(options=[{"array": array}, {"array": -array}])
-
-
-# --- errors and the end -----------------------------------------------------------------------
 
 
 def test_a_vector_env_without_final_observations_is_told_so() -> None:

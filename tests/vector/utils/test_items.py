@@ -29,9 +29,6 @@ class Colour(Space[str]):
         return "Colour()"  # part of a test's id, which is the same in every process
 
 
-# --- round trips --------------------------------------------------------------------------------
-
-
 @pytest.mark.filterwarnings("ignore")
 @given(recipes(), seeds, st.integers(0, 4), st.sampled_from([np.zeros, np.ones]))
 def test_concatenate_is_gymnasiums_and_iterate_gives_items_back(
@@ -70,9 +67,6 @@ def test_concatenate_of_an_unknown_space_is_a_tuple() -> None:
         list(iterate(batch_space(space, 1), batch)),
         [{"colour": "red", "number": batch["number"][0]}],
     )
-
-
-# --- concatenate --------------------------------------------------------------------------------
 
 
 def test_concatenate_writes_to_out_and_returns_it() -> None:
@@ -172,9 +166,6 @@ def test_create_empty_array_keeps_no_space() -> None:
     assert key in _remembered
     del space
     assert reference() is None and key not in _remembered
-
-
-# --- iterate ------------------------------------------------------------------------------------
 
 
 def test_iterate_copies_nothing() -> None:

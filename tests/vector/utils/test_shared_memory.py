@@ -69,9 +69,6 @@ SPACE = Dict(
 )
 
 
-# --- one process ----------------------------------------------------------------------------------
-
-
 @given(recipes((*FUNDAMENTAL, "Dict", "Tuple")), seeds, st.integers(1, 3))
 @pytest.mark.filterwarnings("ignore")
 def test_reading_gives_what_gymnasium_gives(recipe: Recipe, seed: int, n: int) -> None:
@@ -121,9 +118,6 @@ def test_create_shared_memory_takes_a_subclass_as_its_parent() -> None:
         assert memory.layout.has_variable is False
         assert_identical(memory.rows.item(1), value)
         assert_identical(read_from_shared_memory(spaces[2], memory, 2), memory.rows.read())
-
-
-# --- across processes -----------------------------------------------------------------------------
 
 
 def _write_and_die(memory: Any, value: Any) -> None:

@@ -84,8 +84,6 @@ def test_what_is_not_sent_changes_no_rollout() -> None:
             envs.rollout_view()
 
 
-# ---------------------------------------------------------------------- factories
-
 LOCK = threading.Lock()
 
 

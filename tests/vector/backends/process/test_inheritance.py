@@ -148,9 +148,6 @@ def test_a_worker_has_no_handlers_and_no_event_loop_of_the_caller(method: str) -
     assert heard == []
 
 
-# ---------------------------------------------------------------------- the caller's environment
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_the_callers_environment_variables_are_never_changed(
     method: str, monkeypatch: pytest.MonkeyPatch

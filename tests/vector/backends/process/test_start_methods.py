@@ -30,9 +30,6 @@ def method(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-# --- what can be given ------------------------------------------------------------------------
-
-
 def test_tracebacks_name_the_file_of_local_classes_and_functions(method: str) -> None:
     class Raising(Ledger):
         def step(self, action: Any) -> Any:
@@ -79,9 +76,6 @@ def test_lambdas_closures_and_local_classes_cross(method: str) -> None:
         assert [note.text for note in envs.call(shout, Note("a"))] == ["", "A", "AA", ""]
         first, second = [process.pid for process in envs.processes]
         assert envs.call("process") == (first, first, second, second)
-
-
-# --- what a worker is -------------------------------------------------------------------------
 
 
 def test_daemonic_workers_have_no_children_and_others_may(method: str) -> None:
@@ -194,9 +188,6 @@ def test_cuda_in_a_forked_worker_is_answered_by_another_start_method() -> None:
             envs.reset()
         (note,) = caught.value.__notes__
         assert 'context="forkserver"' in note
-
-
-# --- how many ---------------------------------------------------------------------------------
 
 
 def test_max_concurrency_is_another_name_of_num_workers_and_the_smaller_one_counts() -> None:

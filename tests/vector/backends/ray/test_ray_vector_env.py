@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
 
-# ---------------------------------------------------------------------- who runs where
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("count", "arguments", "expected"),
@@ -100,9 +97,6 @@ def test_a_cluster_with_too_few_cpus_says_what_was_asked_for_and_what_there_is(
         assert part in str(late.value)
 
 
-# ---------------------------------------------------------------------- what crosses the cluster
-
-
 @pytest.mark.usefixtures("lent_actors")
 @pytest.mark.parametrize("num_envs", [2, 64])
 def test_a_step_is_one_object_of_a_few_arrays_however_many_environments(
@@ -155,9 +149,6 @@ def test_recv_gives_the_first_that_are_ready(tmp_path: Path) -> None:
             envs.send(np.zeros(2, int), batch.env_ids)
 
 
-# ---------------------------------------------------------------------- processes in actors
-
-
 def test_an_actor_of_many_processes_gives_the_same(tmp_path: Path) -> None:
     first, second = ledgers(6)[:3], ledgers(6)[3:]
     with (
@@ -169,9 +160,6 @@ def test_an_actor_of_many_processes_gives_the_same(tmp_path: Path) -> None:
         assert len(set(envs.get_attr("np_random_seed", env_ids=[5, 0]))) == 2
         envs.set_attr("length", [7, 8], env_ids=[4, 1])
         assert envs.get_attr("length")[1] == 8 and envs.get_attr("length")[4] == 7
-
-
-# ---------------------------------------------------------------------- the end
 
 
 @pytest.mark.parametrize("is_killed", [False, pytest.param(True, marks=pytest.mark.full)])
