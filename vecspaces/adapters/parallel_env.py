@@ -142,17 +142,13 @@ class AgentDict(Env[Any, Any]):
         result = self.parallel_env.reset(seed=seed, options=options)
         if self._checks_spaces:
             self._check_spaces()
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise TypeError(
-                f"{self._title} must return observations and infos from reset; it returned "
-                f"{type(result).__name__}"
-            )
+        observations, infos = self._unpack(result, "reset", "observations and infos", 2)
         self._was_reset = True
         if not self.parallel_env.agents:
             text = f"{self._title} has no agents after reset: an episode needs one"
             raise AgentError("agent-missing", text)
         self._truncated, self._returns = set(), dict.fromkeys(self.agent_names, 0.0)
-        return self._check(result[0], {}, {}, {}, result[1])
+        return self._check(observations, {}, {}, {}, infos)
 
     def step(
         self, action: Mapping[str, Any]
@@ -187,12 +183,14 @@ class AgentDict(Env[Any, Any]):
 
     def _read(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the observation and the info of what a step returned."""
-        if not isinstance(result, tuple) or len(result) != 5:
-            raise TypeError(
-                f"{self._title} must return observations, rewards, terminations, truncations and "
-                f"infos from step; it returned {type(result).__name__}"
-            )
-        return self._check(*result)
+        parts = "observations, rewards, terminations, truncations and infos"
+        return self._check(*self._unpack(result, "step", parts, 5))
+
+    def _unpack(self, result: Any, method: str, parts: str, count: int) -> tuple[Any, ...]:
+        if isinstance(result, tuple) and len(result) == count:
+            return result
+        actual = type(result).__name__
+        raise TypeError(f"{self._title} must return {parts} from {method}; it returned {actual}")
 
     def _check(
         self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any
