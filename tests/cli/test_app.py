@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import vecspaces
 from tests.cli.envs import is_noticed
 from tests.cli.running import run
+from tests.crosses import diagonal
 from tests.programs import run_python
 from vecspaces.cli.app import app
 
@@ -58,6 +59,19 @@ def test_arguments_of_the_vector_env_reach_it(command: str, options: str, hurry:
     words = f"{options} --num-envs 2 --step-timeout 60 --start-method fork"
     result = run(f"{command} tests.cli.envs:Hanging {words}")
     assert result.exit_code == 1 and "did not end within 60" in result.output, result.output
+
+
+@diagonal(
+    command=[
+        "rollout {} --num-envs 3 --steps 200 --num-workers 2",
+        "bench {} --num-envs 4 --seconds 0.05",
+    ],
+    env=["Strict", "Unequal", "Later"],
+)
+def test_commands_draw_actions_that_masks_allow(command: str, env: str) -> None:
+    result = run(command.format(f"tests.envs.masked:{env}"))
+    assert result.exit_code == 0, result.output
+    assert "is not allowed" not in result.output
 
 
 @pytest.mark.parametrize(

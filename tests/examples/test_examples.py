@@ -1,15 +1,17 @@
-"""Every example runs, briefly, as a program, and fits on a page or three."""
+"""Every example runs, briefly, as a program, fits on a page or three, and does what it says."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
-from tests.programs import ROOT, here_or_apart, run_program, run_python
+from tests.programs import ROOT, here_or_apart, load_example, run_program, run_python
 
 EXAMPLES = {path.stem: path for path in sorted((ROOT / "examples").glob("*.py"))}
 # The library that each one needs, the arguments with which it is brief, and words that it prints.
@@ -83,3 +85,66 @@ def test_a_shared_policy_of_many_agents_is_better_than_random_actions() -> None:
     run = run_python("-W", "ignore", program, "--updates", "60", timeout=200)
     learned, random = re.findall(r"learned: mean return (-[\d.]+), random (-[\d.]+)", run.stdout)[0]
     assert float(learned) > float(random) + 10
+
+
+@pytest.mark.parametrize("episodes", [40, pytest.param(200, marks=pytest.mark.full)])
+def test_no_lost_episode_of_conversations_counts_as_reward_0(episodes: int) -> None:
+    arguments = ["--episodes", episodes, "--num-envs", "8", "--step-timeout", "3"]
+    run = run_python("-W", "error", EXAMPLES["conversations"], *arguments)
+    match = re.search(r"(\d+) complete, mean return 3\.00\n(\d+) lost: (.*)", run.stdout)
+    assert match is not None, run.stdout
+    assert int(match[1]) + int(match[2]) == episodes
+    # The workers live on, so an environment that hangs costs no other conversation its episode.
+    assert "StepTimeoutError" in match[3] and "ToolError" in match[3]
+    assert "WorkerDiedError" not in match[3]
+
+
+@pytest.mark.parametrize("steps", [400, pytest.param(2_000, marks=pytest.mark.full)])
+def test_steps_lost_in_crashes_are_counted_and_a_seed_repeats_them(
+    steps: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = load_example("restart_after_crash")
+    for _ in range(2):
+        example.main(steps)
+    first, again = capsys.readouterr().out.splitlines()
+    learnt, lost = map(int, re.findall(r"\d+", first))
+    assert learnt + lost == 8 * steps
+    assert lost > 0
+    assert again == first
+
+
+def test_one_import_of_cleanrl_style_ppo_changes_no_weight(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    example = load_example("cleanrl_style_ppo")
+    briefly = ["--num-envs", "4", "--num-steps", "64", "--total-timesteps", "1024"]
+    modes = [["--vectorization-mode", mode] for mode in ("sync", "async")]
+    ours = [example.train(example.parse(briefly + mode)) for mode in modes]
+    assert capsys.readouterr().out.count("mean return") == 8
+    monkeypatch.setattr(example, "make_vec", gymnasium.make_vec)
+    mean, agent = example.train(example.parse(briefly))
+    assert mean > 0
+    for our_mean, our_agent in ours:
+        assert our_mean == mean
+        for name, weights in agent.state_dict().items():
+            assert torch.equal(our_agent.state_dict()[name], weights), name
+
+
+@pytest.mark.parametrize("halves", [1, 2])
+def test_a_seed_repeats_overlapped_ppo(halves: int) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    train = partial(load_example("overlapped_ppo").train, halves=halves, num_envs=8, steps=64)
+    runs = [train(updates=2, seed=seed) for seed in (1, 1, 2)]
+    assert runs[0][0] == runs[1][0]
+    for name, weights in runs[0][1].items():
+        assert torch.equal(runs[1][1][name], weights), name
+    assert not all(torch.equal(runs[2][1][name], runs[0][1][name]) for name in runs[0][1])
+
+
+@pytest.mark.full
+def test_overlapped_ppo_learns() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    train = load_example("overlapped_ppo").train
+    mean, _ = train(halves=2, num_envs=16, steps=128, updates=15, seed=1)
+    assert mean > 100  # a random policy: 22

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,11 +12,10 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.programs import ROOT, run_python
+from tests.programs import ROOT, load_example, run_python
 from vecspaces import make_vec
 from vecspaces.wrappers import RecordEpisodeStatistics
 
-EXAMPLE = "log_run"
 PAGE = (ROOT / "docs" / "logging.md").read_text(encoding="utf-8")
 NAMES = {"steps_per_second", "worker_busy", "restarts", "lost_episodes", "episode_return"}
 NAMES |= {"caller_outside", "caller_waiting"}
@@ -47,9 +45,9 @@ def test_the_program_logs_crashes_to_tensorboard(tmp_path: Path) -> None:
     assert all(0 < value <= 1 for _, value in curves["worker_busy"])
 
 
-def values_of(example: ModuleType) -> tuple[int, dict[str, float]]:
+def values_of_a_run() -> tuple[int, dict[str, float]]:
     with RecordEpisodeStatistics(make_vec("CartPole-v1", 4, num_workers=1, stats=True)) as envs:
-        (values,) = example.run(envs, 60, 60)
+        (values,) = load_example("log_run").run(envs, 60, 60)
     return values  # type: ignore[no-any-return]
 
 
@@ -61,10 +59,10 @@ def section(name: str) -> str:
 
 
 def test_the_lines_for_tensorboard_log_the_values(
-    example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    step, values = values_of(example)
+    step, values = values_of_a_run()
     names: dict[str, Any] = {"step": step, "values": values}
     exec(section("TensorBoard, Weights & Biases, MLflow"), names)
     names["writer"].close()

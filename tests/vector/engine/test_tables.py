@@ -16,7 +16,6 @@ from vecspaces.vector.exchange.deadline import Deadline
 
 STATES = range(2 * LOST)
 CALLS = ("step", "send", "send_reset", "send_call", "call", "recv", "reset", "masked reset")
-WAITS = ("reset_wait", "step_wait", "call_wait")
 # The column "refused if any row is"; an unread first observation refuses nothing.
 ANY = {
     "step": NEW | BUSY | READY | FAILED | LOST,

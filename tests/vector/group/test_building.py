@@ -13,11 +13,9 @@ import pytest
 from tests.envs import Drift, Ledger, Unlike, rewarding
 from vecspaces import spaces
 from vecspaces.errors import InvalidRewardError
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector import AutoresetMode, SyncVectorEnv
 
 MODES = list(AutoresetMode)
-KINDS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)]
-
 
 UNFINISHED: dict[str, tuple[dict[str, Any], type[BaseException], str]] = {
     "unknown space": ({"action_space": "left or right"}, TypeError, "expected a space"),

@@ -74,9 +74,6 @@ class Host(Ledger):
         os.waitpid(fork, os.WUNTRACED)
         self.pids = [*(program.pid for program in programs), fork]
 
-    def get_pids(self) -> list[int]:
-        return self.pids
-
     def step(self, action: Any) -> Any:
         if self.hangs and action == 4:
             OCCUPATIONS[self.occupation]()
