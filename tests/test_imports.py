@@ -68,3 +68,14 @@ def test_32_threads_import_names_of_all_packages_at_the_same_time() -> None:
     packages = [name for name in PUBLIC if name.count(".") < 2]
     paths = [f"{name}:{sorted(PUBLIC[name])[turn]}" for turn in (-1, 0, 1, 2) for name in packages]
     assert run_python("-c", THREADS, *paths[:32]).stdout == ""
+
+
+def test_a_worker_that_converts_spaces_imports_no_vector_env() -> None:
+    names = ("vecspaces.make", "vecspaces.vector.async_vector_env", "vecspaces.adapters.agents")
+    code = (
+        "import gymnasium, sys, vecspaces.vector.backends.process.worker\n"
+        "from vecspaces.interop import native_space\n"
+        "native_space(gymnasium.spaces.Discrete(2))\n"
+        f"print(*sys.modules.keys() & {set(names)})"
+    )
+    assert run_python("-c", code).stdout == "\n"

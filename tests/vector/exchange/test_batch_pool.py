@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from tests.compare import assert_identical
 from vecspaces import Env, make_vec, spaces, system
-from vecspaces.vector.exchange.batch_pool import LEAST_BYTES, POOL_SIZE
+from vecspaces.vector.exchange.batch_pool import POOL_SIZE
 
 N = 6
 IMAGE = spaces.Box(0, 255, (128, 128, 3), np.uint8)
@@ -174,19 +175,24 @@ class TestPool:
             assert_identical(envs.step(ACTIONS), sync.step(ACTIONS))
             assert pool_of(envs) is None
 
-    def test_a_pool_begins_at_its_least_size(self) -> None:
-        for size, has_pool in ((LEAST_BYTES // 2, True), (LEAST_BYTES // 2 - 1, False)):
+    @pytest.mark.parametrize(("leaves", "least"), [(1, 1 << 17), (2, 1 << 17), (16, 1 << 18)])
+    def test_a_pool_begins_at_its_least_size(self, leaves: int, least: int) -> None:
+        for size, has_pool in ((least, True), (least - 1, False)):
+            parts = [
+                spaces.Box(0, 255, (part,), np.uint8)
+                for part in (size - leaves + 1, *[1] * (leaves - 1))
+            ]
 
             class Flat(Camera):
-                def __init__(self, number: int, size: int = size) -> None:
+                def __init__(self, number: int, parts: Any = parts) -> None:
                     super().__init__(number)
-                    self.observation_space = spaces.Box(0, 255, (size,), np.uint8)
+                    self.observation_space = parts[0] if leaves == 1 else spaces.Tuple(parts)
 
             factories = [lambda: Flat(0), lambda: Flat(1)]
             with make_vec(factories, backend="async", vector_kwargs={"num_workers": 2}) as envs:
                 envs.reset()
                 before = envs.step(ACTIONS[:2])[0]
-                copy = before.copy()
+                copied = copy.deepcopy(before)
                 envs.step(ACTIONS[:2])
-                assert (before == copy).all()
+                assert_identical(before, copied)
                 assert (pool_of(envs) is not None) == has_pool

@@ -18,6 +18,8 @@ POOL_SIZE = 8
 #: The bytes of a batch from which on a pool pays: 64 images of 84 x 84 x 4 bytes (1.8 MB) are
 #: copied by the caller in 0.3 of 4.3 ms, and by two workers beside each other in 0.1.
 LEAST_BYTES = 1 << 18
+# The least mean of the leaves: a view of a leaf takes as long as the copy of 16 KiB.
+_LEAST_LEAF_BYTES = 1 << 15
 
 
 class BatchPool:
@@ -62,6 +64,11 @@ class BatchPool:
         self._users = {
             number: user for number, user in self._users.items() if user is None or user() is None
         }
+
+
+def is_worth_pool(layout: Layout) -> bool:
+    """Return whether views of batches take less time than copies."""
+    return layout.nbytes * layout.n >= max(LEAST_BYTES, _LEAST_LEAF_BYTES * len(layout.leaves))
 
 
 _POOLS: weakref.WeakSet[BatchPool] = weakref.WeakSet()
