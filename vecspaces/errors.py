@@ -3,24 +3,20 @@
 ::
 
     VecspacesError (Exception)
-    ├── CustomSpaceError (TypeError)       a space that an operation cannot handle
+    ├── CustomSpaceError (TypeError)
     ├── InvalidActionError (ValueError, TypeError)
-    │                                      wrong number, shape, dtype kind or nesting of actions
     ├── InvalidObservationError (ValueError)
-    │                                      an observation that does not fit its space
-    ├── InvalidRewardError (ValueError)    a reward that is not a number
-    ├── InvalidFlagError (TypeError)       a flag that is not a bool (validate=True)
-    ├── InvalidInfoError (TypeError)       an info that is not a dict, cannot be pickled, or does
-    │                                      not fit the info_space
-    ├── ResetNeededError (AssertionError)  a step of a finished or broken environment
-    ├── ClosedEnvironmentError             a call after close()
-    ├── AlreadyPendingCallError            a call while another is still pending
-    ├── NoAsyncCallError                   a wait for a call that is not pending
+    ├── InvalidRewardError (ValueError)
+    ├── InvalidFlagError (TypeError)
+    ├── InvalidInfoError (TypeError)
+    ├── ResetNeededError (AssertionError)
+    ├── ClosedEnvironmentError
+    ├── AlreadyPendingCallError
+    ├── NoAsyncCallError
     ├── StepTimeoutError (TimeoutError, multiprocessing.TimeoutError)
-    │                                      names the environments still busy; the call stays pending
-    ├── FailedCheckError (AssertionError)  `Report.raise_for_findings` of `vecspaces.testing`
-    └── WorkerError                        an environment's exception cannot be sent to the caller
-        └── WorkerDiedError                a worker process ended
+    ├── FailedCheckError (AssertionError)
+    └── WorkerError
+        └── WorkerDiedError
 
 docs/troubleshooting.md has causes and remedies of each class.
 """

@@ -29,26 +29,12 @@ class ThreadVectorEnv(OwnedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
 
     Args:
         env_fns: Factories of environments; each is called once, in its thread.
-        copy: Whether observations are copied; otherwise they are views, which later steps
-            overwrite.
-        observation_mode: As in `AsyncVectorEnv`.
-        autoreset_mode: When a finished environment is reset: a mode or its name.
         num_workers: The number of threads; each steps a contiguous slice of the environments.
             None: one thread per environment.
-        batch_size: How many environments `recv` waits for; None: all.
-        buffers: The number of observation buffers.
-        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound, except
-            that `start_timeout` bounds the first reset.
         on_step_timeout: `"raise"`, `"restart"` or a function. A thread that exceeds `step_timeout`
             cannot be ended: another thread builds its environments again, and it is abandoned.
-        max_restarts: How many restarts are allowed within `restart_window`; one more is an error.
-        restart_window: The time in which restarts are counted, in seconds.
-        start_timeout: The longest wait for environments to be built, in seconds.
         slow_warning: After this many seconds a `SlowEnvironmentWarning` names an environment that
             is not ready, with the stack of its thread. None: never.
-        stats: Whether `stats()` measures how long steps take.
-        validate: Whether values are checked.
-        info_space: A Dict with the keys of infos that are checked, and stored like observations.
 
     Raises:
         StepTimeoutError: Environments were not built within `start_timeout`.
