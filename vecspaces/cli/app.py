@@ -74,7 +74,6 @@ class _Command(TyperCommand):
 
 app = typer.Typer(
     cls=_CommandGroup,
-    help="Vectorised reinforcement-learning environments in worker processes.",
     rich_markup_mode=None,  # with rich, tables truncate the names of options
     pretty_exceptions_enable=False,
 )

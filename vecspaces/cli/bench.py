@@ -28,7 +28,6 @@ _GRACE = 10.0  # seconds for the first turns, most of which open environments
 # The simplest settings that reach this share of the fastest are recommended.
 _ALIKE = 0.97
 _QUIET = 0.9  # a quiet machine grants loops at least this share of what they need
-_UNKNOWN = Cost()
 _WAITS = 0.5  # an environment that computes for a smaller share of its step waits
 
 
@@ -66,7 +65,7 @@ class Report:
     num_envs: int
     env_kwargs: dict[str, Any]
     contenders: list[Contender] = field(default_factory=list)
-    cost: Cost = _UNKNOWN
+    cost: Cost = field(default_factory=Cost)
     #: The shares of the processor time that loops needed and got, in each measurement.
     granted: list[float] = field(default_factory=list)
 

@@ -6,7 +6,6 @@ Ctrl-C: a line, the environments that the command waited for, and exit code 130.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 import sysconfig
@@ -39,11 +38,8 @@ _OF_LIBRARIES = tuple(
     f'  File "{sysconfig.get_path(name)}' for name in ("stdlib", "purelib", "platlib")
 )
 # Frames that only call the environment, or import it.
-_BETWEEN = (
-    os.path.join("gymnasium", "wrappers"),
-    os.path.join("gymnasium", "core.py"),
-    os.path.join("gymnasium", "envs", "registration.py"),
-    os.path.join("importlib", "__init__.py"),
+_BETWEEN = re.compile(
+    r"^<frozen|gymnasium[/\\](wrappers|core\.py|envs[/\\]registration)|importlib[/\\]__init__\.py"
 )
 _FRAME = re.compile(r'^  File "(.+?)", line \d+, in .+\n(?:    .*\n)*', re.MULTILINE)
 _MOST_FRAMES = 20  # an endless recursion has a thousand
@@ -83,11 +79,12 @@ def report(error: Exception | SystemExit, options: Mapping[str, str]) -> NoRetur
         message = _describe(error, message, options)
     message = "; ".join([message, *getattr(error, "__notes__", [])])
     typer.echo(f"vecspaces: {' '.join(message.split())}", err=True)
-    failed = (failure is not None and not is_missing) or isinstance(error, _FAILED)
-    if frames or (failure is not None and not is_missing):
+    broke = failure is not None and not is_missing
+    if frames or broke:
         typer.echo(f"{frames}(--traceback shows the rest)", err=True)
-    imported = isinstance(error, (ImportError, AttributeError))
-    raise typer.Exit(1 if failed or (frames and not imported) else 2) from None
+    if not isinstance(error, (ImportError, AttributeError)):
+        broke |= bool(frames)
+    raise typer.Exit(1 if broke or isinstance(error, _FAILED) else 2) from None
 
 
 def _describe(error: BaseException, message: str, options: Mapping[str, str]) -> str:
@@ -115,7 +112,7 @@ def user_frames(error: BaseException, failure: Failure | None) -> str:
         frames: list[str] = []
         for frame in _FRAME.finditer(section):
             file = frame[1]
-            if file.startswith("<frozen") or any(part in file for part in _BETWEEN):
+            if _BETWEEN.search(file):
                 continue
             if file.startswith(_PACKAGE):
                 frames.clear()

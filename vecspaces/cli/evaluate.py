@@ -18,7 +18,6 @@ from vecspaces.evaluation import evaluate as run_evaluation
 # Results of a network depend on the batch size, in their last bits.
 _SB3_ROWS = 16
 
-
 _POLICY = "A function that takes a batch of observations and returns actions; or random."
 _SB3 = "A model of Stable-Baselines3 as the policy. Loading it runs code in the file."
 _VECNORMALIZE = (

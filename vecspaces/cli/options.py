@@ -85,6 +85,7 @@ _BACKEND = (
 _TIMEOUT = "The longest time that a reset or step may take."
 _START = "How workers start: fork, spawn or forkserver."
 _RECORD = "Record a video to this file: .gif or .mp4."
+_JSON = "Write the result as JSON; - prints it."
 Env: TypeAlias = Annotated[str, typer.Argument(metavar="ENV", help=_ENV)]
 Agents: TypeAlias = Annotated[AgentLayout | None, option(_AGENTS)]
 EnvArg: TypeAlias = Annotated[
@@ -107,13 +108,7 @@ Record: TypeAlias = Annotated[
 ]
 Json: TypeAlias = Annotated[
     Path | None,
-    option(
-        "Write the result as JSON; - prints it.",
-        None,
-        "--json",
-        metavar="FILE",
-        callback=check_file(or_standard_output=True),
-    ),
+    option(_JSON, None, "--json", metavar="FILE", callback=check_file(or_standard_output=True)),
 ]
 Traceback: TypeAlias = Annotated[
     bool, option("Show the whole traceback of an error.", None, "--traceback")
