@@ -355,3 +355,30 @@ def test_send_reset_in_which_a_worker_dies_is_reported_lost() -> None:
             row: env.reset(seed=seed)[0][4]
             for row, env, seed in ((2, Ledger(), 5), (3, Ledger(), 6))
         }
+
+
+class Keyed(Ledger):
+    """Environments report different keys."""
+
+    def step(self, action: Any) -> Any:
+        *result, _ = super().step(action)
+        return *result, {"all": 1, f"key {self.number}": 2, f"key {self.number // 2}": "text"}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("rows", [[3, 1, 2], [7, 0, 6, 1, 2, 5, 4, 3], [1, 2, 3]])
+def test_step_some_sorts_the_keys_of_infos_by_rows(workers: int, rows: list[int]) -> None:
+    env_fns = [partial(Keyed, number, length=9) for number in range(8)]
+    with SyncVectorEnv(env_fns) as envs, AsyncVectorEnv(env_fns, num_workers=workers) as others:
+        for vector in (envs, others):
+            vector.reset(seed=0)
+        actions = [1] * len(rows)
+        infos, expected = others.step(actions, rows)[4], envs.step(actions, rows)[4]
+        assert_same_infos(infos, expected)
+        assert list(infos) == list(expected)
+        assert list(infos)[0::2] == [*dict.fromkeys(key for row in rows for key in keys_of(row))]
+
+
+def keys_of(number: int) -> list[str]:
+    """Return the keys of a `Keyed`, in its order."""
+    return ["all", f"key {number}", f"key {number // 2}"]

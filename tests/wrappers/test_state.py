@@ -353,3 +353,10 @@ def test_a_reset_that_is_refused_changes_nothing_about_the_one_that_is_pending()
             envs.reset(seed=3)
         envs.reset_wait()
         assert envs.episode_lengths.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("kind", [ours.TransformObservation, ours.TransformReward])
+def test_step_raises_if_a_function_returns_nothing(kind: Any) -> None:
+    envs = kind(SyncVectorEnv(ledgers(2)), lambda batch: batch.sort())
+    with envs, pytest.raises(TypeError, match=rf"{kind.__name__}: func must return"):
+        envs.reset(seed=0), envs.step([1, 1])

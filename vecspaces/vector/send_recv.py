@@ -20,10 +20,10 @@ from vecspaces.vector.engine.rows import FRESH, READY, VOID
 from vecspaces.vector.engine.seeds import spread_seeds
 from vecspaces.vector.exchange.buffers import Buffers, index_of
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import Part, at_places, merge, split
+from vecspaces.vector.exchange.infos import Part, at_places, by_first_row, merge, split
 from vecspaces.vector.exchange.messages import Call
 from vecspaces.vector.exchange.snapshots import snapshot
-from vecspaces.vector.exchange.tables import select
+from vecspaces.vector.exchange.tables import Table, select
 
 _SAME_STEP = AutoresetMode.SAME_STEP  # access to members of enumerations is slow
 
@@ -318,6 +318,8 @@ class SendRecv:
         answers = list(map(table.ready.__getitem__, rows))
         parts = _infos_of(rows, index, answers) if any(answers) else []
         infos: dict[str, Any] = merge(parts, len(rows)) if parts else {}
+        if infos and parts[0].__class__ is not Table and rows != sorted(rows):
+            infos = by_first_row(infos)  # workers step their rows in ascending order
         written = buffers.whole[slot]
         rewards = written.rewards[index].copy()
         terminations = written.terminations[index].copy()

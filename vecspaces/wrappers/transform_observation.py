@@ -24,7 +24,7 @@ from vecspaces.vector.vector_env import ActType, ObsType
 from vecspaces.vector.vector_wrapper import WrapperObsType
 from vecspaces.wrappers.batches import flatten_rows
 from vecspaces.wrappers.rescaling import Bound, rescaling
-from vecspaces.wrappers.transform_spaces import choose_spaces, require_box, single_space
+from vecspaces.wrappers.transform_spaces import call_func, choose_spaces, require_box, single_space
 
 _Array = npt.NDArray[Any]
 
@@ -72,7 +72,8 @@ class TransformObservation(
 
     def observations(self, observations: ObsType) -> WrapperObsType:
         """Change a batch of observations."""
-        return self.func(observations)
+        changed: WrapperObsType = call_func(self, observations)
+        return changed
 
 
 class FilterObservation(TransformObservation[Any, ActType, Any], Generic[ActType]):

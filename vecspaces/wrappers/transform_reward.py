@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vecspaces.vector import VectorEnv, VectorRewardWrapper
 from vecspaces.vector.vector_env import ActType, ObsType
+from vecspaces.wrappers.transform_spaces import call_func
 
 _Array = npt.NDArray[Any]
 
@@ -42,7 +43,8 @@ class TransformReward(VectorRewardWrapper[ObsType, ActType, _Array], Generic[Obs
 
     def rewards(self, rewards: _Array) -> _Array:
         """Change an array of rewards."""
-        return self.func(rewards)
+        changed: _Array = call_func(self, rewards)
+        return changed
 
 
 class ClipReward(TransformReward[ObsType, ActType], Generic[ObsType, ActType]):

@@ -49,3 +49,12 @@ def require_box(wrapper: object, kind: Literal["action", "observation"], env: An
         name = type(wrapper).__name__
         raise TypeError(f"{name} needs a Box as {kind} space of one environment, found {space}")
     return space
+
+
+def call_func(wrapper: Any, batch: Any) -> Any:
+    """Return what the function of a wrapper returns; raise if it has no `return`."""
+    result = wrapper.func(batch)
+    if result is None:
+        name = type(wrapper).__name__
+        raise TypeError(f"{name}: func must return the changed batch, found None: add a `return`")
+    return result

@@ -148,7 +148,7 @@ def split(parts: Iterable[Part], rows: Iterable[int]) -> dict[int, dict[str, Any
 def at_places(part: Part, places: Mapping[int, int]) -> Part:
     """Return the infos of the rows that have a place, by their places."""
     if isinstance(part, InfosByRow):
-        return InfosByRow((places[row], info) for row, info in part.items() if row in places)
+        return InfosByRow((place, part[row]) for row, place in places.items() if row in part)
     columns: Columns = {}
     rows: Sequence[int] | None = None
     for key, column in as_columns(part).items():
@@ -368,6 +368,12 @@ def _merge_values(key: str, values: Any, rows: Sequence[int], num_envs: int) -> 
     # A subclass of dict may look up other items than it shows.
     dicts = [value if value.__class__ is dict else dict(value.items()) for value in values]
     return _merge_dicts([*rows], dicts, num_envs)
+
+
+def by_first_row(infos: Mapping[str, Any]) -> dict[str, Any]:
+    """Sort merged infos by the first row that reports each key, as infos of all rows are sorted."""
+    keys = sorted(list(infos)[::2], key=lambda key: infos[f"_{key}"].argmax())
+    return {name: infos[name] for key in keys for name in (key, f"_{key}")}
 
 
 @lru_cache(maxsize=16)
