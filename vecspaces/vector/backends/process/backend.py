@@ -525,13 +525,10 @@ class ProcessBackend(RemoteBackend):
             self._by_fd.pop(fd, None)
         handle.watched = False
 
-    def _has_rows(self, worker: int) -> bool:
-        """Whether a worker's environments have rows, which exist once all workers are built."""
-        return self._handles[worker].built and bool(self._descriptions)
-
     def locate(self, worker: int) -> Place:
         """Return the environment that a worker is busy with, also one that it builds."""
-        if not self._has_rows(worker):
+        # There are rows once all workers are built.
+        if not (self._handles[worker].built and self._descriptions):
             return self._locate_building(worker, self._handles[worker].stacks.building)
         return super().locate(worker)
 

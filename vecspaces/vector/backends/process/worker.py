@@ -165,7 +165,7 @@ class Worker:
             if pool is not None:
                 pool.number, slot = divmod(slot, buffers.plan.slots)
             try:
-                payload: Any = self._unpack(op, data) if data else None
+                payload: Any = self._unpack(data) if data else None
                 if op is _STEP_ROWS:
                     self._step_rows(slot, seq, StepRows(*payload))
                     continue
@@ -189,7 +189,10 @@ class Worker:
             if form is not None:
                 changed, self._form = form != self._form, form
                 return pack_frame(_TABLED, slot, seq, form.plain if changed else None, pack_plain)
-        return self._pack_result(_DONE, slot, seq, result, command)
+        # With the values that did not fit into shared memory.
+        attached = self._attach(command, slot, result) if isinstance(result, Written) else result
+        pack = partial(pack_frame, _DONE, slot, seq)
+        return pack_result(attached, result, pack, self._group, command)
 
     def _tabulate(self, written: Written) -> Form | None:
         """Write infos that are the same numbers in all rows into cells; return their form."""
@@ -198,29 +201,18 @@ class Worker:
             return None
         return self._buffers.cells.write(written.rows, infos)
 
-    def _pack_result(self, op: Op, slot: int, seq: int, result: Any, command: Op) -> bytes:
-        """Pack the reply to a command, with the values that did not fit into shared memory."""
-        attached = self._attach(command, slot, result) if isinstance(result, Written) else result
-        return pack_result(
-            attached, result, partial(pack_frame, op, slot, seq), self._group, command
-        )
-
     def _pack_failure(self, slot: int, seq: int, error: BaseException, verb: str) -> bytes:
         rows = self._group.rows
         return pack_frame(Op.FAILED, slot, seq, Failure.of(error, rows, verb))
 
-    def _unpack(self, op: Op, data: bytes) -> Any:
+    def _unpack(self, data: bytes) -> Any:
         """Return the arguments of a command, after writing the actions that came with it."""
         arguments, actions, spilled = pickle.loads(data)
         if actions is not None:
-            self._load(op, arguments, actions)
+            self._buffers.actions.load(index_of(self._group.rows), actions)
         if spilled is not None:
             self._buffers.actions.put_spilled(spilled)
         return arguments
-
-    def _load(self, op: Op, arguments: Any, actions: Any) -> None:
-        """Write actions of all of the group's rows."""
-        self._buffers.actions.load(index_of(self._group.rows), actions)
 
     def _attach(self, op: Op, slot: int, written: Written) -> Any:
         """Add to the infos of rows the values that did not fit into shared memory."""
