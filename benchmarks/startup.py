@@ -33,7 +33,7 @@ NUM_ENVS = 256
 MANY, MOST = 4096, 20_000
 METHODS = ("fork", "forkserver", "spawn")
 #: What the fork server imports.
-PRELOADED = ["vecspaces.vector.backends.process.worker", "gymnasium"]
+PRELOADED = ["vecspaces.vector.backends.process.worker", "vecspaces.adapters.gymnasium.spaces"]
 
 
 def descendants(pid: int | str = "self") -> Iterator[str]:

@@ -136,7 +136,6 @@ def test_a_seed_repeats_overlapped_ppo(halves: int) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     train = partial(load_example("overlapped_ppo").train, halves=halves, num_envs=8, steps=64)
     runs = [train(updates=2, seed=seed) for seed in (1, 1, 2)]
-    assert runs[0][0] == runs[1][0]
     for name, weights in runs[0][1].items():
         assert torch.equal(runs[1][1][name], weights), name
     assert not all(torch.equal(runs[2][1][name], runs[0][1][name]) for name in runs[0][1])
@@ -146,5 +145,5 @@ def test_a_seed_repeats_overlapped_ppo(halves: int) -> None:
 def test_overlapped_ppo_learns() -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     train = load_example("overlapped_ppo").train
-    mean, _ = train(halves=2, num_envs=16, steps=128, updates=15, seed=1)
-    assert mean > 100  # a random policy: 22
+    mean, _ = train(halves=2, num_envs=64, steps=64, updates=30, seed=1)
+    assert mean > -130  # a random policy: -500

@@ -61,9 +61,8 @@ class Settings(NamedTuple):
         check_count("buffers", options["buffers"])
         if "variable_capacity" in options:
             check_count("variable_capacity", options["variable_capacity"], least=0)
-        for name in ("batch_size",):
-            if options.get(name) is not None:
-                options[name] = check_count(name, options[name])
+        if options["batch_size"] is not None:
+            options["batch_size"] = check_count("batch_size", options["batch_size"])
         for name in ("step_timeout", "start_timeout", "slow_warning"):
             # Without a start_timeout, a worker that hangs in a factory would hang the caller.
             if options.get(name) is not None or (name == "start_timeout" and name in options):

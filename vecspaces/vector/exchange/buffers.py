@@ -188,11 +188,10 @@ class Buffers:
     @property
     def _everything(self) -> list[Rows]:
         slots = [part for slot in range(self.plan.slots) for part in self._written(slot)]
-        return [*slots, self.actions, *self._ends]
+        return [*slots, self.actions, *self._write_ends()]
 
-    @property
-    def _ends(self) -> list[Rows]:
-        """The parts that the end of an episode writes (SAME_STEP), with the kept rows written."""
+    def _write_ends(self) -> list[Rows]:
+        """Return the parts that the end of an episode writes (SAME_STEP); write the kept rows."""
         if self.finals is None:
             return []
         for row in list(self._kept):
@@ -241,13 +240,13 @@ class Buffers:
 
     def take_spilled(self, slot: int, low: int, high: int) -> Any:
         """Take the values of some rows that did not fit into the arena; None if there are none."""
-        parts = [*self._written(slot), *self._ends]
+        parts = [*self._written(slot), *self._write_ends()]
         values = [part.take_spilled(low, high) for part in parts]
         return values if any(values) else None
 
     def put_spilled(self, slot: int, spilled: Any) -> None:
         """Store what `take_spilled` took in another process."""
-        for part, values in zip([*self._written(slot), *self._ends], spilled, strict=True):
+        for part, values in zip([*self._written(slot), *self._write_ends()], spilled, strict=True):
             part.put_spilled(values)
             self.note_spilled(part, values)
 
@@ -273,13 +272,13 @@ class Buffers:
         numbers = [] if op is Op.RESET else [array[index].copy() for array in self._scalars(slot)]
         # Ends of episodes are rare, so their parts are sent only in a step in which one ended.
         if numbers and (numbers[1].any() or numbers[2].any()):
-            written += self._ends
+            written += self._write_ends()
         return index, numbers, [part.export(index) for part in written]
 
     def load(self, slot: int, exported: tuple[Any, ...]) -> None:
         """Store what `export` copied in another process."""
         index, numbers, parts = exported
-        written = [*self._written(slot), *self._ends]
+        written = [*self._written(slot), *self._write_ends()]
         for part, values in zip(written, parts):  # noqa: B905 (without ends, if there are none)
             part.load(index, values)
         for array, values in zip(self._scalars(slot), numbers):  # noqa: B905 (none of a reset)
@@ -297,7 +296,7 @@ class Buffers:
         if self.finals is not None and (
             (self.terminations[slot, index] | self.truncations[slot, index]).any()
         ):
-            (last,) = source._ends
+            (last,) = source._write_ends()
             self.finals.copy_rows(last, index)
 
     def _scalars(self, slot: int) -> list[npt.NDArray[Any]]:
