@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -233,12 +234,22 @@ def start_process(
                     process.start()
         process.name = name
         return WorkerProcess(process, tree)
-    except BaseException:
+    except BaseException as error:
         if process.pid is not None:
             process.kill()
             process.join(_KILL_SECONDS)
             _close(process)
+        elif method == "fork":
+            _close_pipes(error)
         raise
+
+
+def _close_pipes(error: BaseException) -> None:
+    """Close the pipes that multiprocessing opened for a fork, and does not close if that fails."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "_launch":
+            ends = map(frame.f_locals.get, ("parent_r", "child_w", "child_r", "parent_w"))
+            descriptors.close(*(end for end in ends if end is not None))
 
 
 @contextlib.contextmanager
