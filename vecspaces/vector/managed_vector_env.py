@@ -31,6 +31,7 @@ from vecspaces.vector.engine.batch_spaces import agree, agree_on_infos
 from vecspaces.vector.engine.engine import Engine
 from vecspaces.vector.engine.ring import Rollout
 from vecspaces.vector.engine.rows import ENDED
+from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange.buffers import BufferPlan, index_of
 from vecspaces.vector.exchange.failures import Message, name_envs
 from vecspaces.vector.exchange.stats import CallerClock
@@ -246,12 +247,13 @@ class ManagedVectorEnv(
         if env_ids is not None:
             rows = self._send("step", actions, env_ids)
             return self._receive(rows)[:5]
-        self._begin_step("step", actions)
-        return self._end_step("step", None)
+        self._write_actions("step", actions)
+        return self._read_step(self._engine.step("step"))
 
     def step_async(self, actions: ActType) -> None:
         """Begin a `step`; `step_wait` ends it. The argument is that of `step`."""
-        self._begin_step("step_async", actions)
+        self._write_actions("step_async", actions)
+        self._engine.issue_step("step_async")
 
     def step_wait(self, timeout: float | None = None) -> ManagedStep[ObsType]:
         """End a `step` that `step_async` began.
@@ -266,11 +268,10 @@ class ManagedVectorEnv(
             NoAsyncCallError: No step is pending.
             StepTimeoutError: It took too long; the step stays pending.
         """
-        return self._end_step("step_wait", timeout)
+        return self._read_step(self._engine.wait("step", "step_wait", timeout))
 
-    def _begin_step(self, call: str, actions: Any) -> None:
-        engine = self._engine
-        engine.check("step", call)
+    def _write_actions(self, call: str, actions: Any) -> None:
+        self._engine.check("step", call)
         if self._mode is _DISABLED:
             self._refuse_finished(slice(None))
         try:
@@ -279,11 +280,9 @@ class ManagedVectorEnv(
             raise action_error(error, None, self.action_space) from None
         if self._settings.validate:
             self._validate_actions(call, None)
-        engine.issue_step(call)
 
-    def _end_step(self, call: str, timeout: float | None) -> ManagedStep[ObsType]:
+    def _read_step(self, ticket: Ticket) -> ManagedStep[ObsType]:
         engine, buffers = self._engine, self._buffers
-        ticket = engine.wait("step", call, timeout)
         try:
             slot = ticket.slot
             written = buffers.whole[slot]

@@ -17,6 +17,7 @@ from vecspaces.errors import InvalidActionError, NoAsyncCallError, WorkerDiedErr
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.backends.process.channel import Poller
 from vecspaces.vector.engine.engine import Engine
+from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.exchange import stats
 from vecspaces.vector.group import single_envs, vector_member
 
@@ -143,13 +144,13 @@ def test_stats_raise_if_a_worker_died() -> None:
 def test_stats_divide_the_callers_time(
     clock: Clock, slow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = Engine.issue_step
+    send = Engine._send_step
 
-    def begin_slowly(engine: Engine, *arguments: Any) -> None:
+    def send_slowly(engine: Engine, name: str) -> Ticket:
         clock.now += 1_000_000
-        begin(engine, *arguments)
+        return send(engine, name)
 
-    monkeypatch.setattr(Engine, "issue_step", begin_slowly)
+    monkeypatch.setattr(Engine, "_send_step", send_slowly)
     with SyncVectorEnv([slow] * 2, stats=True) as envs:
         clock.now += 99_000_000
         envs.reset(seed=0)

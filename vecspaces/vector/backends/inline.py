@@ -67,7 +67,7 @@ class InlineBackend(Backend):
             clock.note(COMPUTING)
         self._is_executing = True
         try:
-            result = group.execute(op, slot, payloads[0])
+            result = group.step(slot) if op is _STEP else group.execute(op, slot, payloads[0])
             self._is_executing = False
         except Failure as failure:
             failure.raise_interrupt()

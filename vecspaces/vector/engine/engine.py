@@ -35,11 +35,7 @@ from vecspaces.vector.engine.supervisor import WorkerState
 from vecspaces.vector.engine.tickets import Ticket
 from vecspaces.vector.engine.waits import Waits
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import (
-    Failure,
-    Message,
-    died,
-)
+from vecspaces.vector.exchange.failures import Failure, Message, died
 from vecspaces.vector.exchange.infos import Part, find_endless, merge, split
 from vecspaces.vector.exchange.messages import (
     Call,
@@ -88,8 +84,8 @@ class Engine:
         self._clock = links.clock
         links.open_tickets = self.replies.tickets
         self._number = 0
-        # The ticket of the last step, if the link answered it at once: no reply to it can come, so
-        # the next step takes it again. A new ticket takes a tenth of a step of `SyncVectorEnv`.
+        # The ticket of a step that the link answered at once: the next step uses it again, since no
+        # reply to it can come, and a new ticket takes a tenth of a step of `SyncVectorEnv`.
         self._answered: Ticket | None = None
         # The number of rows of the last `recv`, which is probably that of the next `recv`.
         self._wanted = 1
@@ -98,15 +94,12 @@ class Engine:
 
     def check(self, call: str, name: str) -> None:
         """Raise if a call is not allowed; `name` is the method that the user called."""
-        replies = self.replies
+        replies, table = self.replies, self.rows
         if replies.inside:
             self._lose()
-        table = self.rows
         # If nothing is pending and no row has a flag, which is usual, each of these is allowed.
-        if replies.pending is not None or table.is_new or table.state != table.all_idle:
-            is_allowed = allows(call, replies.pending, table)
-        else:
-            is_allowed = call in REFUSED_BY_ANY
+        is_idle = replies.pending is None and not table.is_new and table.state == table.all_idle
+        is_allowed = (is_idle and call in REFUSED_BY_ANY) or allows(call, replies.pending, table)
         if replies.closed or not is_allowed:
             raise self._refuse(call, name)
         if self._clock is not None:
@@ -149,8 +142,7 @@ class Engine:
             self.supervisor.note_dead(worker)
             if links.builds_again:
                 rows.update(links.slices[worker])
-        for row in links.interrupted_rows():
-            table.outdated.add(row)
+        table.outdated.update(links.interrupted_rows())
         table.lose(rows)
         replies.drop()
         replies.inside = False  # last: another interrupt repeats all of this
@@ -166,36 +158,24 @@ class Engine:
         rows: Sequence[int] | None,
         slot: int,
         steps: int,
-        answered: Ticket | None = None,
     ) -> Ticket:
-        """Send a command, and return its ticket: `answered`, or a new ticket if that is None.
-
-        If it cannot be pickled, no row and no worker changes.
-        """
+        """Send a command; return its ticket. If it cannot be pickled, no row or worker changes."""
         self._number = number = self._number + 1
-        # A pending call without "_async" was interrupted, if another call comes.
-        is_overdue = call != "send" and not name.endswith("_async")
-        ticket = answered
-        if ticket is None:
-            ticket = Ticket(
-                number=number,
-                op=op,
-                call=call,
-                payloads=payloads,
-                owing=set(payloads),
-                rows=rows,
-                slot=slot,
-                steps=steps,
-                results={},
-                is_overdue=is_overdue,
-                awaited=set(rows) if rows and call == "send" else set(),
-            )
-        else:
-            ticket.number, ticket.slot, ticket.steps = number, slot, steps
-            ticket.is_overdue = is_overdue
-            ticket.owing.update(payloads)
         replies = self.replies
-        replies.tickets[number] = ticket
+        replies.tickets[number] = ticket = Ticket(
+            number=number,
+            op=op,
+            call=call,
+            payloads=payloads,
+            owing=set(payloads),
+            rows=rows,
+            slot=slot,
+            steps=steps,
+            results={},
+            # A pending call without "_async" was interrupted, if another call comes.
+            is_overdue=call != "send" and not name.endswith("_async"),
+            awaited=set(rows) if rows and call == "send" else set(),
+        )
         replies.call, replies.inside, self.waits.interrupted = name, True, False
         try:
             done = self._links.issue(op, slot, number, payloads)
@@ -223,17 +203,48 @@ class Engine:
         ticket = self._issue(op, "call", name, payloads, (), ring.current, ring.steps)
         self.replies.pending, self.replies.inside = ticket, False
 
-    def issue_step(self, name: str) -> None:
-        """Send a step of all environments, into the next slot of the ring."""
-        ring, table, replies = self.ring, self.rows, self.replies
+    def _send_step(self, name: str) -> Ticket:
+        """Send a step of all environments, into the next slot of the ring; return its ticket."""
+        ring, replies, ticket = self.ring, self.replies, self._answered
         if ring.begins_rollout:
             ring.begin_rollout(self._links.buffers)
-        slot, steps, answered = ring.after[ring.current], ring.steps + 1, self._answered
-        ticket = self._issue(_STEP, "step", name, self.everyone, None, slot, steps, answered)
+        slot, steps = ring.after[ring.current], ring.steps + 1
+        if ticket is None:
+            return self._issue(_STEP, "step", name, self.everyone, None, slot, steps)
+        ticket.number = self._number = number = self._number + 1
+        ticket.slot, ticket.steps = slot, steps
+        replies.tickets[number] = ticket
+        replies.call, replies.inside, self.waits.interrupted = name, True, False
+        try:
+            infos = self._links.issue(_STEP, slot, number, self.everyone)
+        except Exception:
+            replies.check_open()
+            raise
+        ticket.results = {0: infos} if infos else {}
+        if infos is None:  # a failure, which `wait` reads
+            ticket.owing, self._answered = {0}, None
+        return ticket
+
+    def issue_step(self, name: str) -> None:
+        """Send a step of all environments."""
+        ticket, table, replies = self._send_step(name), self.rows, self.replies
+        ticket.is_overdue = False  # as it may be after a `step` with the same ticket
         table.memory[:] = table.all_busy
+        table.ready.clear()
+        replies.pending, replies.inside = ticket, False
+
+    def step(self, name: str) -> Ticket:
+        """Step all environments, and wait; return the ticket, to be read and given to `finish`."""
+        ticket, table, ring = self._send_step(name), self.rows, self.ring
         if table.ready:
             table.ready.clear()
-        replies.pending, replies.inside = ticket, False
+        if ticket.owing:
+            table.memory[:] = table.all_busy
+            self.replies.pending, self.replies.inside = ticket, False
+            return self.wait("step", name, None)
+        table.memory[:] = table.all_idle
+        ring.current, ring.steps = ticket.slot, ticket.steps
+        return ticket
 
     def issue_reset(self, plan: ResetPlan, name: str) -> None:
         """Send a reset, after replacing workers that are dead, or busy with a command that is late.
@@ -456,10 +467,8 @@ class Engine:
         if self._clock is not None:
             self._clock.begin()
         assert ticket.rows is not None
-        infos = parts_of(ticket)
-        self.rows.finish_reset(
-            ticket.rows, snapshot(infos) if self._links.shares_objects else infos
-        )
+        infos = snapshot(parts_of(ticket)) if self._links.shares_objects else parts_of(ticket)
+        self.rows.finish_reset(ticket.rows, infos)
         self.rows.finish_load(self.loaded)
 
     def end_rollout(self) -> Rollout:

@@ -213,9 +213,9 @@ class Buffers:
     ) -> None:
         """Add last observations to merged infos of `rows`, some of which `ended` an episode."""
         assert self.finals is not None
-        last, kept, item = np.empty(len(rows), dtype=object), self._kept, self.finals.item
+        last, kept = np.empty(len(rows), object), self._kept
         for place, row in compress(enumerate(rows), ended.tobytes()):
-            last[place] = kept.pop(row) if row in kept else item(row)
+            last[place] = kept.pop(row) if row in kept else self.finals.item(row)
         infos["final_obs"], infos["_final_obs"] = last, ended
 
     def release(self) -> None:

@@ -4,12 +4,8 @@ A group reports infos by row, with each environment's own values. If these are t
 all rows, a worker process writes them into cells (`tables.py`). Other messages to the caller
 contain the infos of a few rows unchanged. For more rows, infos are *gathered* by key, and a column
 of numbers, or of arrays of one dtype and shape, is sent as one array, from which the original
-values can be restored. The caller merges the values of all environments into the form that users
-know: for each key an array with one entry per environment, and under `_key` a mask of the
-environments that reported it.
-
-The dtype of an array is therefore chosen in one place, from the values of all environments that
-step together, and cannot depend on how they are divided among workers.
+values can be restored. The caller merges the values of all environments that step together, so
+dtypes cannot depend on how these are divided among workers.
 """
 
 from __future__ import annotations
@@ -25,18 +21,22 @@ import numpy.typing as npt
 
 from vecspaces.layout.columns import FLOATS
 from vecspaces.vector.exchange.snapshots import IMMUTABLE, are_immutable, snapshot
+from vecspaces.vector.exchange.stacking import (
+    ARRAY,
+    DICT,
+    NUMBERS,
+    NUMERIC,
+    are_alike,
+    objects,
+    stack,
+)
 from vecspaces.vector.exchange.tables import Table, join, merge_table
 
 _PLAIN = (int, float, bool)
-# NumPy makes one array of these; it rounds only integers that no dtype can represent together.
-_NUMBERS = FLOATS | {int, bool, np.int64, np.int32}
-_are_numbers = _NUMBERS.issuperset
-_INTEGERS = (int, np.integer, np.bool_)
-_NUMERIC = frozenset("biufc")
+_are_numbers = NUMBERS.issuperset
 # Up to this number of rows, infos are sent unchanged.
 _FEW = 4
-_DICT, _ARRAY = frozenset((dict,)), {np.ndarray}
-_are_dicts = _DICT.issuperset
+_are_dicts = DICT.issuperset
 # The codes of `array` and NumPy for Python numbers.
 _CODES = {float: ("d", "f8"), int: ("q", "i8"), bool: ("b", "?")}
 # The former types of a column's entries: arrays, NumPy scalars, Python numbers. Members of an Enum
@@ -200,7 +200,7 @@ def _pack_all(
     packed: dict[str, tuple[Any, ...]] = {}
     for key, (reporting, values) in _by_key(rows, infos).items():
         part = _pack(values)
-        if len(values) > 1 and values[0].__class__ is dict and set(map(type, values)) == _DICT:
+        if len(values) > 1 and values[0].__class__ is dict and set(map(type, values)) == DICT:
             nested = _pack_all(reporting, values)
             if all(len(column[0]) == len(values) for column in nested.values()):
                 part = nested, _PACKED, None, ()
@@ -215,7 +215,7 @@ def _unpack_all(packed: Mapping[str, tuple[Any, ...]]) -> Columns:
 
 def _is_numeric(array: npt.NDArray[Any]) -> bool:
     """Whether the bytes of an array, and its dtype's character, restore it."""
-    return array.dtype.kind in _NUMERIC and array.dtype.isnative
+    return array.dtype.kind in NUMERIC and array.dtype.isnative
 
 
 def _pack(values: list[Any]) -> tuple[Any, ...]:
@@ -234,7 +234,7 @@ def _pack(values: list[Any]) -> tuple[Any, ...]:
             except OverflowError:
                 pass  # an integer of more than 64 bits
         elif kind is np.ndarray:
-            if _is_numeric(first) and _are_alike(values):
+            if _is_numeric(first) and are_alike(values):
                 try:
                     data = b"".join(values)
                 except (BufferError, TypeError, ValueError):  # strided, or without a buffer
@@ -265,11 +265,11 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     """Merge columns over disjoint rows into infos for users.
 
     For each key, these have an array of shape `(num_envs, ...)`, zero or None where no environment
-    reported it, and under `_key` a bool array, True where one did, even if environments report a
-    key of that name. If all values are dicts, they are merged into a dict of the same form. Numbers
-    are promoted as by `numpy.result_type`, where Gymnasium 1.4.0 takes the dtype of the first value
-    and truncates the others. Arrays of one shape are stacked. Anything else, such as integers
-    without a common integer dtype, becomes an array of objects with copies of the values.
+    reported it, and under `_key` a mask, even if environments report a key of that name. If all
+    values are dicts, they are merged into a dict of the same form. Numbers are promoted as by
+    `numpy.result_type`, where Gymnasium 1.4.0 takes the dtype of the first value and truncates the
+    others. Arrays of one shape are stacked. Anything else, such as integers without a common
+    integer dtype, becomes an array of objects with copies of the values.
     """
     if not parts:
         return {}
@@ -294,36 +294,47 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
 def _merge_dicts(
     rows: list[int], dicts: Sequence[Mapping[str, Any]], num_envs: int
 ) -> dict[str, Any]:
-    """Merge the infos of some rows, in one pass if all rows have one with the same keys."""
+    """Merge the infos of some rows."""
+    if not dicts:
+        return {}
+    mask, index = _mask_of(rows, num_envs)
+    infos = _merge_alike(rows, dicts, mask, index)
+    return _merge_columns(_by_key(rows, dicts), num_envs) if infos is None else infos
+
+
+def _merge_alike(
+    rows: list[int], dicts: Sequence[Mapping[str, Any]], mask: npt.NDArray[np.bool_], index: Any
+) -> dict[str, Any] | None:
+    """Merge the infos of some rows in one pass; None: they differ in their keys."""
     infos: dict[str, Any] = {}
-    if not any(dicts):  # as most infos of last steps are
-        return infos
-    everyone, mask = _everyone(num_envs)
-    is_single = num_envs == 1
-    if rows == everyone and (is_single or sum(map(len, dicts)) == len(dicts[0]) * num_envs):
-        first, copy_mask = dicts[0], mask.copy
-        try:
-            for key, value in first.items():
-                kind = value.__class__
-                values = [value] if is_single else [info[key] for info in dicts]
-                # Without a call for most values; `_stack` finds rounded integers.
-                if kind in _NUMBERS and (is_single or _are_numbers(map(type, values))):
-                    merged: Any = np.array(values)
-                    if kind not in FLOATS and merged.dtype.kind in "fO":
-                        merged = _stack(values)
-                elif kind is dict and (is_single or _are_dicts(map(type, values))):
-                    merged = _merge_dicts(rows, values, num_envs)
-                elif kind in IMMUTABLE and are_immutable(map(type, values)):
-                    merged = np.array(values, object)
-                else:
-                    merged = _merge_values(key, values, rows, num_envs)
-                infos[key], infos[f"_{key}"] = merged, copy_mask()
-        except KeyError:
-            infos = {}  # the same number of keys, but other keys
-        # No environment uses the name of a mask, or that of last observations.
-        if len(infos) == 2 * len(first) and "final_obs" not in first:
-            return infos
-    return _merge_columns(_by_key(rows, dicts), num_envs)
+    first, is_single = dicts[0], len(dicts) == 1
+    if not is_single and sum(map(len, dicts)) != len(first) * len(dicts):
+        return None
+    try:
+        for key, value in first.items():
+            kind = value.__class__
+            values = [value] if is_single else [info[key] for info in dicts]
+            # `stack` finds rounded integers.
+            if kind in NUMBERS and (is_single or _are_numbers(map(type, values))):
+                merged: Any = np.array(values)
+                if kind not in FLOATS and merged.dtype.kind in "fO":
+                    merged = stack(values)
+            elif kind is dict and (is_single or _are_dicts(map(type, values))):
+                # Most infos of last steps are empty.
+                merged = _merge_alike(rows, values, mask, index) if any(values) else {}
+                if merged is None:
+                    merged = _merge_columns(_by_key(rows, values), len(mask))
+            elif kind in IMMUTABLE and are_immutable(map(type, values)):
+                merged = np.array(values, object)
+            else:
+                merged = _merge_values(key, values, rows, len(mask))
+            if index is not None and merged.__class__ is not dict:
+                merged = _spread(merged, index, len(mask))
+            infos[key], infos[f"_{key}"] = merged, mask.copy()
+    except KeyError:
+        return None  # the same number of keys, but other keys
+    # No environment uses the name of a mask, or that of last observations.
+    return infos if len(infos) == 2 * len(first) and "final_obs" not in first else None
 
 
 def _merge_columns(
@@ -331,38 +342,37 @@ def _merge_columns(
 ) -> dict[str, Any]:
     """Merge the values of each key, which some rows report."""
     infos: dict[str, Any] = {}
-    everyone, mask_of_all = _everyone(num_envs)
-    reporting: Sequence[int] = everyone
-    is_whole, mask, masks = True, mask_of_all, {f"_{key}" for key in columns}
+    masks = {f"_{key}" for key in columns}
+    reporting: Sequence[int] | None = None
     for key, (rows, values) in columns.items():
         if key in masks:  # an environment uses the name of a mask
             continue
         if rows is not reporting and rows != reporting:
-            is_whole, reporting, mask = [*rows] == everyone, rows, mask_of_all
-            if not is_whole:
-                mask, is_single = np.zeros(num_envs, np.bool_), len(rows) == 1
-                index = slice(rows[0], rows[0] + 1) if is_single else np.array(rows, np.intp)
-                mask[index] = True
+            reporting, (mask, index) = rows, _mask_of(rows, num_envs)
         merged = _merge_values(key, values, rows, num_envs)
-        if not is_whole and merged.__class__ is not dict:
-            shape = (num_envs, *merged.shape[1:])
-            make = np.empty if merged.dtype == object else np.zeros
-            full = make(shape, merged.dtype)
-            full[index] = merged
-            merged = full
+        if index is not None and merged.__class__ is not dict:
+            merged = _spread(merged, index, num_envs)
         infos[key], infos[f"_{key}"] = merged, mask.copy()
     return infos
+
+
+def _spread(merged: npt.NDArray[Any], index: Any, num_envs: int) -> npt.NDArray[Any]:
+    """Return an array of all rows, with the values of those of `index`."""
+    make = np.empty if merged.dtype == object else np.zeros
+    full = make((num_envs, *merged.shape[1:]), merged.dtype)
+    full[index] = merged
+    return full
 
 
 def _merge_values(key: str, values: Any, rows: Sequence[int], num_envs: int) -> Any:
     """Merge the values of one key: a list, an array of the caller's, or columns of dicts."""
     if key == "final_obs":
-        return _objects(values)
+        return objects(values)
     if values.__class__ is np.ndarray:
         return values
     if values.__class__ is dict:
         return merge([values], num_envs)
-    merged = _stack(values)
+    merged = stack(values)
     if merged is not None:
         return merged
     # A subclass of dict may look up other items than it shows.
@@ -380,6 +390,17 @@ def by_first_row(infos: Mapping[str, Any]) -> dict[str, Any]:
 def _everyone(num_envs: int) -> tuple[list[int], npt.NDArray[np.bool_]]:
     """Return all rows, and the mask of keys that all report; both are only read."""
     return list(range(num_envs)), np.ones(num_envs, np.bool_)
+
+
+def _mask_of(rows: Sequence[int], num_envs: int) -> tuple[npt.NDArray[np.bool_], Any]:
+    """Return the mask of some rows, which is only read, and their index; None: all rows."""
+    everyone, mask = _everyone(num_envs)
+    index = None
+    if rows != everyone and [*rows] != everyone:
+        index = slice(rows[0], rows[0] + 1) if len(rows) == 1 else np.array(rows, np.intp)
+        mask = np.zeros(num_envs, np.bool_)
+        mask[index] = True
+    return mask, index
 
 
 def _join(parts: Sequence[Part]) -> Part:
@@ -404,10 +425,10 @@ def _join(parts: Sequence[Part]) -> Part:
         pieces: list[Any] = [column.values for column in columns]
         kinds = set(map(type, pieces))
         values: Any
-        if kinds == _DICT:
+        if kinds == DICT:
             values = _join(pieces)
         elif (
-            kinds == _ARRAY
+            kinds == ARRAY
             and len({column.form for column in columns}) == 1
             and _are_alike_rows(pieces)
         ):
@@ -436,93 +457,6 @@ def _are_alike_rows(arrays: list[npt.NDArray[Any]]) -> bool:
         if other.dtype != dtype or other.shape[1:] != shape:
             return False
     return True
-
-
-def _stack(values: Sequence[Any]) -> npt.NDArray[Any] | None:
-    """Make one array of values, of objects if necessary; None: all are dicts."""
-    types = set(map(type, values))
-    if types == _ARRAY and values[0].dtype.kind in _NUMERIC:
-        try:
-            stacked = np.array(values)
-        except ValueError:  # of several shapes
-            return _objects(values)
-        if stacked.dtype is values[0].dtype:  # as it is at nearly every step
-            return stacked
-    elif types == _DICT:
-        return None
-    elif types <= _NUMBERS:
-        return _stack_numbers(values, types)
-    elif types <= IMMUTABLE:
-        return np.array(values, object)
-    kind, *others = set(map(_kind, values))
-    if others or kind is None:
-        return _objects(values)
-    if kind == "dict":
-        return None
-    if kind == "number":
-        return _stack_numbers(values, types)
-    return _stack_arrays(values)
-
-
-def _kind(value: Any) -> Any:
-    """Return the kind of values that may become one array: numbers, dicts, arrays of one shape."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return "number"
-    if issubclass(kind, np.number):  # NumPy also counts timedelta64
-        return "number" if value.dtype.kind in _NUMERIC else ((), value.dtype)
-    if issubclass(kind, dict):
-        return "dict"
-    # Masked entries of a masked array have no value.
-    if issubclass(kind, np.ndarray) and not hasattr(kind, "mask"):
-        code = value.dtype.kind
-        if value.shape == () and code in _NUMERIC:
-            return "number"
-        return value.shape, "number" if code in _NUMERIC else code if code in "US" else value.dtype
-    return None
-
-
-def _stack_numbers(values: Sequence[Any], types: set[type]) -> npt.NDArray[Any]:
-    """Make one array of numbers, of objects if integers would be rounded."""
-    scalars = values
-    if not types <= _NUMBERS:
-        scalars = [value[()] if isinstance(value, np.ndarray) else value for value in values]
-        types = set(map(type, scalars))
-    stacked = np.array(scalars)
-    # NumPy makes objects of integers beyond 64 bits, but rounds integers of two ranges.
-    is_rounded = stacked.dtype.kind == "f" and all(issubclass(kind, _INTEGERS) for kind in types)
-    return _objects(values) if is_rounded or stacked.dtype.kind == "O" else stacked
-
-
-def _stack_arrays(values: Sequence[Any]) -> npt.NDArray[Any]:
-    """Make one array of arrays of one shape, of objects if integers would be rounded."""
-    dtypes = {value.dtype for value in values}
-    if len(dtypes) == 1:
-        (dtype,) = dtypes
-        if dtype.kind == "O":
-            values = [snapshot(value) for value in values]
-        return np.stack(list(map(np.asarray, values)), dtype=dtype)
-    codes = {dtype.kind for dtype in dtypes}
-    if codes <= set("biu") and np.result_type(*dtypes).kind not in "biu":
-        return _objects(values)
-    return np.stack(list(map(np.asarray, values)))
-
-
-def _are_alike(arrays: Sequence[npt.NDArray[Any]]) -> bool:
-    """Whether arrays have one dtype and one shape."""
-    dtype, shape, count = arrays[0].dtype, arrays[0].shape, len(arrays)
-    # This takes a third of the time of `all`.
-    return [array.dtype for array in arrays].count(dtype) == count and [
-        array.shape for array in arrays
-    ].count(shape) == count
-
-
-def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
-    """Make a 1-d array of any objects; those that environments may reuse are copied."""
-    array = np.empty(len(values), dtype=object)
-    for position, value in enumerate(values):
-        array[position] = value if value.__class__ in IMMUTABLE else snapshot(value)
-    return array
 
 
 def columns_of(
@@ -555,11 +489,11 @@ def columns_of(
             values = value[numbers]
             if values.dtype == object or values.__class__ is not np.ndarray:
                 values = snapshot(values)
-            elif values.ndim == 1 and (apart or values.dtype.kind in _NUMERIC):
+            elif values.ndim == 1 and (apart or values.dtype.kind in NUMERIC):
                 form = _PYTHON if values.dtype in _PLAIN else _SCALARS
         else:
             is_per_env = isinstance(value, (list, tuple)) and len(value) == num_envs
-            values = _objects([value[row] if is_per_env else value for row in numbers])
+            values = objects([value[row] if is_per_env else value for row in numbers])
         columns[key] = Column(rows, list(values) if apart and form == _ARRAYS else values, form)
     return columns
 

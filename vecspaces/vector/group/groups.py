@@ -134,6 +134,11 @@ class Groups:
         )
         return Written(self.rows if op is Op.STEP else rows, infos, failures)
 
+    def step(self, slot: int) -> Written:
+        """Step all environments."""
+        written: Written = self.execute(Op.STEP, slot, None)
+        return written
+
     def flush_timings(self) -> None:
         """Count the clock readings so far."""
         for group in self._groups:

@@ -68,17 +68,14 @@ class SingleEnvs(Group):
         # the next step.
         self._envs: list[Any] = [self._stepper_of(place) for place in range(len(self.built))]
         self._steppers: list[Any] = list(self._envs)
-        # Begin episodes without arguments; made once, because an end stores such an object.
+        # The autoreset of each row, with its options.
         self._starts = [_Start(self, row) for row in self.rows]
         # The seeds of rows whose worker was replaced, until an episode begins.
         self._seeds = {row: seed for row, (seed, _) in starts.items()}
-        # The options for autoresets of a row.
-        self._options: dict[int, Mapping[str, Any]] = {}
         # The ends of episodes in the step that runs: row, terminated, truncated.
         self._ended: list[tuple[int, bool, bool]] = []
         for row, (_, options) in starts.items():
-            if options is not None:
-                self._options[row] = options
+            self._keep_options(row, options)
             self._steppers[row - self._low] = _Lost(self, row)
 
     def replace(self, place: int, built: Built) -> None:
@@ -120,9 +117,7 @@ class SingleEnvs(Group):
                 raise failed(error, (row,), "reset") from None
             if info:
                 infos[row] = info
-            self._options.pop(row, None)
-            if keep_options and options is not None:
-                self._options[row] = options
+            self._keep_options(row, options if keep_options else None)
             self.go_on(row)
             if row in states:
                 self._steppers[row - self._low] = stepper
@@ -155,7 +150,7 @@ class SingleEnvs(Group):
     def begin_rows(self, starts: Starts) -> None:
         """Let the next step of some rows begin an episode; autoresets then get no options."""
         for row, (seed, options) in starts.items():
-            self._options.pop(row, None)
+            self._keep_options(row, None)
             arguments = reset_arguments(self._seeds.get(row) if seed is None else seed, options)
             self._steppers[row - self._low] = _Start(self, row, arguments, command="reset")
 
@@ -166,22 +161,20 @@ class SingleEnvs(Group):
         number = row - self._low
         self._steppers[number] = self._envs[number]
 
-    def _end(self, row: int, observation: Any, info: Any) -> tuple[Any, Any]:
-        """Autoreset at the end of an episode, as the mode requires; return what `step` returns."""
-        arguments = {"options": self._options[row]} if row in self._options else {}
-        if self._mode is _NEXT_STEP:
-            number = row - self._low
-            start = _Start(self, row, arguments) if arguments else self._starts[number]
-            self._steppers[number] = start
-        elif self._mode is _SAME_STEP:
-            # Copied before the reset, because environments reuse what they return.
-            self._write_final(row, observation)
-            if info.__class__ is not dict:
-                info = as_info(info)
-            final = snapshot(info) if info else {}
-            observation, info = self.reset_env(row, "step", arguments)
-            info = {**info, "final_info": final}
-        return observation, info
+    def _keep_options(self, row: int, options: Mapping[str, Any] | None) -> None:
+        """Note the options of a row's autoresets."""
+        arguments = None if options is None else {"options": options}
+        self._starts[row - self._low] = _Start(self, row, arguments)
+
+    def _begin_at_once(self, row: int, observation: Any, info: Any) -> tuple[Any, dict[str, Any]]:
+        """Autoreset in the step that ends an episode; return the observation and the info."""
+        # Copied before the reset, because environments reuse what they return.
+        self._write_final(row, observation)
+        if info.__class__ is not dict:
+            info = as_info(info)
+        final = snapshot(info) if info else {}
+        observation, info = self.reset_env(row, "step", self._starts[row - self._low].arguments)
+        return observation, {**info, "final_info": final}
 
     # ------------------------------------------------------------------ step
 
@@ -189,7 +182,7 @@ class SingleEnvs(Group):
         self, slot: int, rows: Sequence[int] | None, note: Note | None, failures: Failures
     ) -> Part:
         """Step all environments, or those of some rows."""
-        progress, writer, written = self._progress, self._slots[slot], rows
+        progress, writer, written, mode = self._progress, self._slots[slot], rows, self._mode
         pairs: Iterator[Any]
         if rows is None:
             pairs = zip(self.rows, self._steppers, writer.take_actions())  # noqa: B905
@@ -225,7 +218,10 @@ class SingleEnvs(Group):
                         raise wrong_form(error, "step") from None
                     if over:
                         ended.append((row, bool(terminated), bool(truncated)))
-                        observation, info = self._end(row, observation, info)
+                        if mode is _SAME_STEP:
+                            observation, info = self._begin_at_once(row, observation, info)
+                        elif mode is _NEXT_STEP:
+                            self._steppers[row - self._low] = self._starts[row - self._low]
                     # `as_info` is called only for unusual infos, because a call takes longer than
                     # both tests.
                     if info.__class__ is not dict:
@@ -274,9 +270,10 @@ class SingleEnvs(Group):
 
     def reset_lost(self, row: int, command: str) -> tuple[Any, dict[str, Any]]:
         """Begin the episode that follows a lost episode; the result may be stored."""
-        arguments = reset_arguments(self._seeds[row], self._options.get(row))
-        reset_args = {key: value for key, value in arguments.items() if value is not None}
-        first: tuple[Any, dict[str, Any]] = snapshot(self.reset_env(row, command, reset_args))
+        arguments = {**self._starts[row - self._low].arguments}
+        if self._seeds[row] is not None:
+            arguments["seed"] = self._seeds[row]
+        first: tuple[Any, dict[str, Any]] = snapshot(self.reset_env(row, command, arguments))
         return first
 
     def report_lost(self, row: int, observation: Any, info: dict[str, Any]) -> EnvStep:
@@ -392,13 +389,13 @@ class _Start:
         first: tuple[Any, dict[str, Any]] | None = None,
         command: str = "step",
     ) -> None:
-        self._envs, self._row, self._arguments, self.first = envs, row, arguments or {}, first
+        self._envs, self._row, self.arguments, self.first = envs, row, arguments or {}, first
         self._command = command
 
     def step(self, action: Any) -> EnvStep:
         envs, row = self._envs, self._row
         envs.go_on(row)
-        observation, info = self.first or envs.reset_env(row, self._command, self._arguments)
+        observation, info = self.first or envs.reset_env(row, self._command, self.arguments)
         return observation, 0.0, False, False, info
 
 

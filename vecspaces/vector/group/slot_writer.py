@@ -26,8 +26,9 @@ class SlotWriter:
 
     Attributes:
         take_actions: Returns the actions of these rows.
-        write_at_once: Writes the observation of a row, if observations are large; `write` then gets
-            none. Until all environments have stepped, large arrays would leave the core's cache.
+        write_at_once: Writes the observation of a row, if rows are few, or observations large;
+            `write` then gets none. Until all environments have stepped, large arrays would leave
+            the core's cache.
     """
 
     def __init__(
@@ -41,7 +42,8 @@ class SlotWriter:
         self.write_observation = buffers.observations[slot].write
         layout = buffers.plan.observations
         is_large = layout.fixed and layout.nbytes >= _LARGE
-        self.write_at_once = self.write_observation if is_large else None
+        self._few = rows if len(rows) <= MOST_SINGLE_WRITES else None
+        self.write_at_once = self.write_observation if is_large or self._few else None
         self._write_rewards = reward_writer(views.rewards, low)
         # Memoryviews store single values, and a few bytes, in half the time of arrays.
         self._rewards: Any = views.rewards.data
@@ -49,7 +51,6 @@ class SlotWriter:
         self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
         self.take_actions = buffers.actions.reader(low, rows.stop)
         self._low, self._nothing = low, bytes(len(rows))
-        self._few = rows if len(rows) <= MOST_SINGLE_WRITES else None
         # Whether flags of earlier steps must be cleared; few steps end an episode. A writer of some
         # rows always clears them, since other writers may have set them.
         self._marked = True
