@@ -36,8 +36,10 @@ for entry in sys.argv[1:]:
             print(f"{entry}: {name} is imported before {package}")
 """
 
+# `collections.abc` has no file: CPython's own import of it fails in a thread while another imports
+# `collections` for the first time.
 THREADS = """
-import importlib, sys, threading
+import collections.abc, importlib, sys, threading
 
 sys.setswitchinterval(1e-6)
 ready, wrong = threading.Barrier(len(sys.argv) - 1), []
