@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ import pytest
 
 from tests.compare import assert_identical
 from vecspaces import Env, make_vec, spaces, system
-from vecspaces.vector.exchange.batch_pool import POOL_SIZE
+from vecspaces.layout import Layout
+from vecspaces.memory import Arena
+from vecspaces.vector.exchange import batch_pool
+from vecspaces.vector.exchange.batch_pool import POOL_SIZE, BatchPool, pool_slots
 
 N = 6
 IMAGE = spaces.Box(0, 255, (128, 128, 3), np.uint8)
@@ -79,6 +83,37 @@ def test_kept_observations_are_those_of_sync(kind: str, kept: int, mode: str) ->
         assert (pool_of(envs) is not None) == (system.MEMFD and kind in ("array", "nested"))
     for result, expected in pairs:  # also after the end
         assert_identical(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("kibibytes", "slots"), [(0, 0), (255, 0), (256, POOL_SIZE), (75 << 10, 3), (1 << 20, 2)]
+)
+def test_the_number_of_batches(kibibytes: int, slots: int) -> None:
+    # With 8 of 75 MiB, a vector env could not be made where files or address spaces are limited.
+    layout = Layout.compile(spaces.Box(0, 255, (1024,), np.uint8), n=kibibytes)
+    assert pool_slots(layout) == slots
+
+
+def test_threads_use_pools_while_another_forks() -> None:
+    # Without the interpreter's lock, the hook failed: "Set changed size during iteration".
+    layout = Layout.compile(SPACES["small"], n=2, slots=3)
+    mistakes: list[int] = []
+
+    def use_pools() -> None:
+        for _ in range(30):
+            pool, kept = BatchPool(layout, Arena(layout.size)), dict[int, Any]()
+            while pool.choose():  # until forks have retired all batches
+                mistakes.extend({pool.number}.intersection(kept))
+                kept[pool.number] = pool.take()
+                if len(kept) > 2:
+                    kept.pop(next(iter(kept)))
+
+    threads = [threading.Thread(target=use_pools) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        batch_pool._retire_all()
+    assert not mistakes
 
 
 @pytest.mark.skipif(not system.MEMFD, reason="pools need anonymous files")

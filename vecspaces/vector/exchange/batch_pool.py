@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,24 @@ from vecspaces.layout import Layout, Rows
 from vecspaces.layout.blocks import Index
 from vecspaces.memory import Arena
 
-#: The number of batches of a pool. A loop that keeps the last observations needs two; the others
-#: replace those that a forked process refers to.
+#: The most batches of a pool. A loop that keeps the last observations needs two; the others replace
+#: those that a forked process refers to.
 POOL_SIZE = 8
+#: The most bytes of a pool of more than two batches, since address spaces and files may be limited.
+_MOST_BYTES = 1 << 28
 #: The bytes of a batch from which on a pool pays: 64 images of 84 x 84 x 4 bytes (1.8 MB) are
 #: copied by the caller in 0.3 of 4.3 ms, and by two workers beside each other in 0.1.
 LEAST_BYTES = 1 << 18
 # The least mean of the leaves: a view of a leaf takes as long as the copy of 16 KiB.
 _LEAST_LEAF_BYTES = 1 << 15
+
+
+def pool_slots(layout: Layout) -> int:
+    """Return how many batches a pool has; 0: views of batches would take as long as copies."""
+    nbytes = layout.nbytes * layout.n
+    if not layout.fixed or nbytes < max(LEAST_BYTES, _LEAST_LEAF_BYTES * len(layout.leaves)):
+        return 0
+    return min(POOL_SIZE, max(2, _MOST_BYTES // nbytes))
 
 
 class BatchPool:
@@ -35,15 +46,15 @@ class BatchPool:
     def __init__(self, layout: Layout, arena: Arena) -> None:
         self._layout, self._arena = layout, arena
         self._batches = layout.bind(arena)
-        # By batch, a reference to the object that its arrays refer to; None: it was never used.
-        numbers = range(1, layout.slots + 1)
-        self._users: dict[int, weakref.ref[Any] | None] = dict.fromkeys(numbers)
+        # By batch, a reference to the object that its arrays refer to.
+        self._users: list[Callable[[], Any]] = [lambda: None] * layout.slots
+        self._retired: dict[int, Any] = {}
         self.number = 0
-        _POOLS.add(self)
+        _POOLS.append(weakref.ref(self, _POOLS.remove))
 
     def choose(self) -> int:
         """Choose a free batch for a step; return its number."""
-        free = (number for number, user in self._users.items() if user is None or user() is None)
+        free = (number for number, user in enumerate(self._users, 1) if user() is None)
         self.number = next(free, 0)
         return self.number
 
@@ -56,28 +67,25 @@ class BatchPool:
         # A new object over the same memory. NumPy lets views of views refer to the last array whose
         # base is no array, which is this one, so it lives as long as any of them.
         memory = np.frombuffer(self._arena.buffer.data, np.uint8)
-        self._users[self.number] = weakref.ref(memory)
+        self._users[self.number - 1] = weakref.ref(memory)
         return self._layout.batch(memory, self.number - 1)
 
     def retire(self) -> None:
-        """Never fill again the batches that are referred to now."""
-        self._users = {
-            number: user for number, user in self._users.items() if user is None or user() is None
-        }
+        """Never fill again the batches that are referred to now, by referring to them."""
+        users = [user() for user in self._users]
+        self._retired.update((i, user) for i, user in enumerate(users) if user is not None)
 
 
-def is_worth_pool(layout: Layout) -> bool:
-    """Return whether views of batches take less time than copies."""
-    return layout.nbytes * layout.n >= max(LEAST_BYTES, _LEAST_LEAF_BYTES * len(layout.leaves))
-
-
-_POOLS: weakref.WeakSet[BatchPool] = weakref.WeakSet()
+# A list, which other threads can change while it is copied.
+_POOLS: list[weakref.ref[BatchPool]] = []
 
 
 def _retire_all() -> None:
     """Let the arrays that a forked process inherits never change."""
-    for pool in list(_POOLS):
-        pool.retire()
+    for reference in list(_POOLS):
+        pool = reference()
+        if pool is not None:
+            pool.retire()
 
 
 system.run_before_forks(_retire_all)

@@ -17,7 +17,7 @@ from vecspaces.layout.packing import Dumps, dumping_by
 from vecspaces.log import log
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Dict, Space
-from vecspaces.vector.exchange.batch_pool import POOL_SIZE, BatchPool, is_worth_pool
+from vecspaces.vector.exchange.batch_pool import BatchPool, pool_slots
 from vecspaces.vector.exchange.info_space import InfoRows, compile_infos
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.positions import POSITION_SHAPE, Positions
@@ -93,8 +93,9 @@ class BufferPlan:
             place("worker_counters", "i8", num_workers, *WORKER_SHAPE)
         end = -(-end // ALIGNMENT) * ALIGNMENT
         pool = None
-        if pools and observations.fixed and is_worth_pool(observations):
-            pool = compile_layout(observation_space, slots=POOL_SIZE, offset=end)
+        batches = pool_slots(observations) if pools else 0
+        if batches:
+            pool = compile_layout(observation_space, slots=batches, offset=end)
             end += pool.size
         return cls(observations, actions, last, infos, pool, arrays, end)
 
