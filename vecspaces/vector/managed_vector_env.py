@@ -285,9 +285,8 @@ class ManagedVectorEnv(
         engine, buffers = self._engine, self._buffers
         try:
             slot = ticket.slot
-            written = buffers.whole[slot]
-            terminations = written.terminations.copy()
-            truncations = written.truncations.copy()
+            _, rewards, terminations, truncations = buffers.whole[slot]
+            terminations, truncations = terminations.copy(), truncations.copy()
             infos = engine.merged_infos(ticket) if ticket.results else {}
             if buffers.infos:
                 buffers.infos[slot].read(infos, self.copy)
@@ -302,7 +301,7 @@ class ManagedVectorEnv(
                 observations = pool.take()
             else:
                 observations = buffers.observations[slot].read(self.copy, None)
-            rewards = written.rewards.copy()
+            rewards = rewards.copy()
         except Exception:
             engine.replies.check_open()  # `close` has freed the memory meanwhile
             raise

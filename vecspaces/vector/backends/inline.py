@@ -67,7 +67,7 @@ class InlineBackend(Backend):
             clock.note(COMPUTING)
         self._is_executing = True
         try:
-            result = group.step(slot) if op is _STEP else group.execute(op, slot, payloads[0])
+            result: Any = group.step(slot) if op is _STEP else group.execute(op, slot, payloads[0])
             self._is_executing = False
         except Failure as failure:
             failure.raise_interrupt()
@@ -77,7 +77,7 @@ class InlineBackend(Backend):
             if clock is not None:
                 clock.note(WAITING)
             if op is _STEP:
-                infos: Sequence[Part] = result.infos
+                infos: Sequence[Part] = result
                 return infos
             if op is _STEP_ROWS:
                 for _, of_rows in result.failures:

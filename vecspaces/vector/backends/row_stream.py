@@ -46,7 +46,7 @@ class RowStream:
             together = group.rows if group.is_vector else sorted(rows[:count])
             rows = rows[len(together) :]
             began = time.perf_counter()
-            written = group.step(slot, together)
+            written = group.step_some(slot, together)
             took = time.perf_counter() - began
             self._pace = max(took / len(together), self._pace / 2, _LEAST_PACE)
             yield written

@@ -273,13 +273,12 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     """
     if not parts:
         return {}
-    part = parts[0]
+    part = parts[0] if len(parts) == 1 else None
     if part.__class__ is not InfosByRow:
         table = join(parts)
         if table is not None and len(table.rows) == num_envs:
             return merge_table(table, _everyone(num_envs)[1])
-    if len(parts) > 1:
-        part = _join(parts)
+        part = part or _join(parts)
     if isinstance(part, InfosByRow):
         return _merge_dicts(list(part), list(part.values()), num_envs)
     columns, is_joined = {}, len(parts) > 1

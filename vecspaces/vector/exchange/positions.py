@@ -57,6 +57,10 @@ class Positions:
             self._numbers[row * _WIDTH + _BEFORE] = self._counts[row]
         if not counts:
             self._numbers[row * _WIDTH + _BEFORE] = _NOT_COUNTED
+        self.begin_next(worker, row)
+
+    def begin_next(self, worker: int, row: int) -> None:
+        """Note that an episode begins, without a seed."""
         self._began[row] = self.steps[worker]
         self._counts[row] += 1
 

@@ -45,7 +45,7 @@ class Group(ABC):
     """
 
     #: The attributes that `view` makes, and that a copy of the group makes again.
-    _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_progress", "_timings", "_nothing")
+    _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_progress", "_timings")
     #: Whether all rows step together, because they are one vector env.
     is_vector: ClassVar[bool]
 
@@ -92,7 +92,6 @@ class Group(ABC):
         buffers, worker, rows = self._buffers, self._worker, self.rows
         # A memoryview stores an int in half the time of an array.
         self._progress = buffers.progress.data[worker : worker + 1]
-        self._nothing = Written(rows, [])
         self._timings: Timings | None = None
         if buffers.counters is not None:
             environments, workers = buffers.counters
@@ -121,10 +120,10 @@ class Group(ABC):
         the counters for `STATS` if no memory is shared, otherwise None.
         """
         if op is _STEP:
-            return self.step(slot)
+            return make_written((self.rows, self.step(slot), ()))
         if op is _STEP_ROWS:
             rows, _, failures = self.begin(arguments.rows, arguments.starts, arguments.broken)
-            written = self.step(slot, rows) if rows else Written([], [])
+            written = self.step_some(slot, rows) if rows else Written([], [])
             if failures:
                 written = written._replace(failures=[*failures, *written.failures])
             return written
@@ -170,32 +169,40 @@ class Group(ABC):
             self.begin_rows(starts)
         return make_written((_without(rows, failures) if failures else rows, [], failures))
 
-    def step(self, slot: int, rows: Sequence[int] | None = None) -> Written:
-        """Step all environments, or those of `rows`, with the actions in their rows.
+    def step(self, slot: int) -> Sequence[Part]:
+        """Step all environments, with the actions in their rows; return their infos."""
+        timings = self._timings
+        note = None if timings is None else timings.start()
+        try:
+            infos = self.step_rows(slot, None, note, [])
+        finally:  # as in `_leave`, without its call
+            self.last, self._progress[0] = self._progress[0], -1
+        if timings is not None:
+            timings.finish(None)
+        return (infos,) if infos else ()
 
-        A vector env has all of its rows in `rows`. A failure in a step of all is raised; in a step
-        of `rows`, failures are reported beside the results of the others.
+    def step_some(self, slot: int, rows: Sequence[int]) -> Written:
+        """Step some environments; report failures beside the results of the others.
+
+        A vector env has all of its rows in `rows`.
         """
         timings = self._timings
         note = None if timings is None else timings.start()
         failures: Failures = []
         infos: Part | None = None
-        if rows is not None:
-            self._buffers.positions.step(rows)
+        self._buffers.positions.step(rows)
         try:
             infos = self.step_rows(slot, rows, note, failures)
         except BaseException as error:
-            if rows is None or not is_from_env(error):
+            if not is_from_env(error):
                 raise
             failures.append((rows, Failure.of(error, rows, "step")))
-        finally:  # as in `_leave`, without its call
-            self.last, self._progress[0] = self._progress[0], -1
+        finally:
+            self._leave()
         if failures:
             self._failed.update(row for failed, _ in failures for row in failed)
         elif timings is not None:
             timings.finish(rows)
-        if rows is None:
-            return make_written((self.rows, [infos], ())) if infos else self._nothing
         parts = [infos] if infos else ()
         return make_written((_without(rows, failures) if failures else rows, parts, failures))
 

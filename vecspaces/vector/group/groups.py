@@ -12,6 +12,7 @@ from vecspaces.checks import RAISED
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import WORKER_PER_ENV, Failure
+from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.exchange.messages import Op, Starts, Written
 from vecspaces.vector.group.building import (
     Builder,
@@ -134,10 +135,10 @@ class Groups:
         )
         return Written(self.rows if op is Op.STEP else rows, infos, failures)
 
-    def step(self, slot: int) -> Written:
-        """Step all environments."""
-        written: Written = self.execute(Op.STEP, slot, None)
-        return written
+    def step(self, slot: int) -> Sequence[Part]:
+        """Step all environments; return their infos."""
+        infos: Sequence[Part] = self.execute(Op.STEP, slot, None).infos
+        return infos
 
     def flush_timings(self) -> None:
         """Count the clock readings so far."""

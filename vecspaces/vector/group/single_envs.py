@@ -19,7 +19,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import InfosByRow, Part
 from vecspaces.vector.exchange.messages import RowState, Starts
-from vecspaces.vector.exchange.snapshots import snapshot
+from vecspaces.vector.exchange.snapshots import are_immutable, snapshot
 from vecspaces.vector.group.attributes import Call, call_env, set_attribute
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import (
@@ -130,11 +130,14 @@ class SingleEnvs(Group):
         self, row: int, command: str, arguments: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Reset one environment; convert its exception to a `Failure`, and check its result."""
-        env, seed = self._envs[row - self._low], arguments.get("seed") if arguments else None
-        # With all arguments, since CPython inlines no calls of bound methods that have defaults.
-        self._positions.begin(self._worker, row, seed, True)
+        env = self._envs[row - self._low]
         try:
-            result = env.reset(**arguments) if arguments else env.reset()
+            if arguments:
+                self._positions.begin(self._worker, row, arguments.get("seed"))
+                result = env.reset(**arguments)
+            else:
+                self._positions.begin_next(self._worker, row)
+                result = env.reset()
         except RAISED as error:
             if type(error) is TypeError and "reset() got an unexpected keyword" in str(error):
                 text = f"reset must take seed and options, and return (observation, info): {error}"
@@ -172,7 +175,9 @@ class SingleEnvs(Group):
         self._write_final(row, observation)
         if info.__class__ is not dict:
             info = as_info(info)
-        final = snapshot(info) if info else {}
+        final: dict[str, Any] = {}
+        if info:  # without a call for most infos
+            final = info.copy() if are_immutable(map(type, info.values())) else snapshot(info)
         observation, info = self.reset_env(row, "step", self._starts[row - self._low].arguments)
         return observation, {**info, "final_info": final}
 

@@ -42,8 +42,8 @@ class SlotWriter:
         self.write_observation = buffers.observations[slot].write
         layout = buffers.plan.observations
         is_large = layout.fixed and layout.nbytes >= _LARGE
-        self._few = rows if len(rows) <= MOST_SINGLE_WRITES else None
-        self.write_at_once = self.write_observation if is_large or self._few else None
+        is_at_once = is_large or len(rows) <= MOST_SINGLE_WRITES
+        self.write_at_once = self.write_observation if is_at_once else None
         self._write_rewards = reward_writer(views.rewards, low)
         # Memoryviews store single values, and a few bytes, in half the time of arrays.
         self._rewards: Any = views.rewards.data
@@ -70,28 +70,22 @@ class SlotWriter:
         if self._infos is not None:
             infos = self._infos.write(infos, rows)
         low, terminations, truncations = self._low, self._terminations, self._truncations
-        few = self._few if rows is None else rows
-        out = self._rewards
-        if few is None:
+        if rows is not None:
+            write, out = self.write_observation, self._rewards
+            # Without `strict`, which takes a tenth of this; the lengths are equal.
+            for row, observation in zip(rows, observations):  # noqa: B905
+                write(row, observation)
+            for row, reward in zip(rows, rewards):  # noqa: B905
+                out[row - low] = reward if reward.__class__ in FLOATS else as_reward(reward, row)
+                terminations[row - low] = truncations[row - low] = False
+        else:
             if observations:
                 self._write_observations(observations)
             self._write_rewards(rewards)
-        elif observations:
-            write = self.write_observation
-            # Without `strict`, which takes a tenth of this; the lengths are equal.
-            for row, observation, reward in zip(few, observations, rewards):  # noqa: B905
-                write(row, observation)
-                out[row - low] = reward if reward.__class__ in FLOATS else as_reward(reward, row)
-        else:
-            for row, reward in zip(few, rewards, strict=True):
-                out[row - low] = reward if reward.__class__ in FLOATS else as_reward(reward, row)
-        if rows is not None:
-            for row in rows:
-                terminations[row - low] = truncations[row - low] = False
-        elif self._marked:
-            terminated_bytes, truncated_bytes = self._flags
-            terminated_bytes[:] = truncated_bytes[:] = self._nothing
-            self._marked = self._whole is not self
+            if self._marked:
+                terminated_bytes, truncated_bytes = self._flags
+                terminated_bytes[:] = truncated_bytes[:] = self._nothing
+                self._marked = self._whole is not self
         if ended:
             self._whole._marked = True
             for row, terminated, truncated in ended:
