@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -258,3 +259,23 @@ def test_a_late_row_makes_no_row_late_whose_thread_is_still_built(gate: Gate) ->
         assert not envs.recv(1, timeout=0.0, at_least=0, return_errors=True).errors
         gate.opens.set()
         assert envs.recv(1, return_errors=True).env_ids.tolist() == [1]
+
+
+def test_restart_starts_a_thread_before_it_handles_a_signal(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = threading.Thread.start, []
+
+    def interrupted_start(thread: threading.Thread) -> None:
+        signal.raise_signal(signal.SIGINT)
+        start(thread)
+        started.append(thread)
+
+    with make(gate) as envs:
+        envs.reset(seed=0)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(threading.Thread, "start", interrupted_start)
+            envs.restart([1])
+        assert len(started) == 1
+        envs.reset(seed=0)
+        assert envs.step(np.zeros(3, np.int64))[1].shape == (3,)

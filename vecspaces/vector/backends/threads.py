@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from vecspaces import system
 from vecspaces.vector.backends.backend import PATIENCE
 from vecspaces.vector.backends.process.descriptors import Bell
+from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.stacks import format_environment
 from vecspaces.vector.backends.process.waiting import HANDLER_SECONDS
 from vecspaces.vector.backends.remote import RemoteBackend
@@ -292,7 +293,8 @@ class ThreadBackend(RemoteBackend):
             self._workers[worker] = new
         else:
             self._workers.append(new)
-        new.thread.start()
+        with uninterrupted():  # of which CPython may make another error
+            new.thread.start()
 
     def _make_buffers(self, plan: BufferPlan) -> Buffers:
         buffers = Buffers(plan)
