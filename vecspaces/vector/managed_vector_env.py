@@ -292,10 +292,12 @@ class ManagedVectorEnv(
                 buffers.infos[slot].read(infos, self.copy)
             if self._notes_ends:
                 engine.rows.note_ends(slice(None), terminations | truncations)
-            elif self._mode is _SAME_STEP and (
-                1 in terminations.tobytes() or 1 in truncations.tobytes()
-            ):
-                buffers.add_finals(infos, range(self.num_envs), terminations | truncations)
+            elif self._mode is _SAME_STEP:
+                # Bytes are compared in a tenth of the time of arrays.
+                terminated, truncated = 1 in terminations.tobytes(), 1 in truncations.tobytes()
+                if terminated or truncated:
+                    ended = terminations | truncations if truncated else terminations.copy()
+                    buffers.add_finals(infos, range(self.num_envs), ended)
             pool = buffers.pool
             if pool is not None and pool.number and self.copy:
                 observations = pool.take()

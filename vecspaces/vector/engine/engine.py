@@ -222,7 +222,7 @@ class Engine:
             raise
         ticket.results = {0: infos} if infos else {}
         if infos is None:  # a failure, which `wait` reads
-            ticket.owing, self._answered = {0}, None
+            self._answered, ticket.owing = None, {0}
         return ticket
 
     def issue_step(self, name: str) -> None:

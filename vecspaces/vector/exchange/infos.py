@@ -313,9 +313,9 @@ def _merge_alike(
         for key, value in first.items():
             kind = value.__class__
             values = [value] if is_single else [info[key] for info in dicts]
-            # `stack` finds rounded integers.
             if kind in NUMBERS and (is_single or _are_numbers(map(type, values))):
                 merged: Any = np.array(values)
+                # `stack` finds rounded integers.
                 if kind not in FLOATS and merged.dtype.kind in "fO":
                     merged = stack(values)
             elif kind is dict and (is_single or _are_dicts(map(type, values))):

@@ -166,15 +166,16 @@ class SingleEnvs(Group):
 
     def _keep_options(self, row: int, options: Mapping[str, Any] | None) -> None:
         """Note the options of a row's autoresets."""
-        arguments = None if options is None else {"options": options}
-        self._starts[row - self._low] = _Start(self, row, arguments)
+        if options is not None or self._starts[row - self._low].arguments:
+            arguments = None if options is None else {"options": options}
+            self._starts[row - self._low] = _Start(self, row, arguments)
 
-    def _begin_at_once(self, row: int, observation: Any, info: Any) -> tuple[Any, dict[str, Any]]:
+    def _begin_at_once(
+        self, row: int, observation: Any, info: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
         """Autoreset in the step that ends an episode; return the observation and the info."""
         # Copied before the reset, because environments reuse what they return.
         self._write_final(row, observation)
-        if info.__class__ is not dict:
-            info = as_info(info)
         final: dict[str, Any] = {}
         if info:  # without a call for most infos
             final = info.copy() if are_immutable(map(type, info.values())) else snapshot(info)
@@ -221,16 +222,16 @@ class SingleEnvs(Group):
                         over = terminated or truncated
                     except (TypeError, ValueError) as error:
                         raise wrong_form(error, "step") from None
+                    # `as_info` is called only for unusual infos, because a call takes longer than
+                    # both tests.
+                    if info.__class__ is not dict:
+                        info = as_info(info)
                     if over:
                         ended.append((row, bool(terminated), bool(truncated)))
                         if mode is _SAME_STEP:
                             observation, info = self._begin_at_once(row, observation, info)
                         elif mode is _NEXT_STEP:
                             self._steppers[row - self._low] = self._starts[row - self._low]
-                    # `as_info` is called only for unusual infos, because a call takes longer than
-                    # both tests.
-                    if info.__class__ is not dict:
-                        info = as_info(info)
                     if write_at_once is None:
                         observations.append(observation)
                     else:
