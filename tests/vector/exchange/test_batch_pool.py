@@ -19,7 +19,7 @@ from vecspaces.vector.exchange import batch_pool
 from vecspaces.vector.exchange.batch_pool import POOL_SIZE, BatchPool, pool_slots
 
 N = 6
-IMAGE = spaces.Box(0, 255, (128, 128, 3), np.uint8)
+IMAGE = spaces.Box(0, 255, (256, 256, 3), np.uint8)
 SPACES = {
     "array": IMAGE,
     "nested": spaces.Dict(
@@ -86,7 +86,7 @@ def test_kept_observations_are_those_of_sync(kind: str, kept: int, mode: str) ->
 
 
 @pytest.mark.parametrize(
-    ("kibibytes", "slots"), [(0, 0), (255, 0), (256, POOL_SIZE), (75 << 10, 3), (1 << 20, 2)]
+    ("kibibytes", "slots"), [(0, 0), (1023, 0), (1024, POOL_SIZE), (75 << 10, 3), (1 << 20, 2)]
 )
 def test_the_number_of_batches(kibibytes: int, slots: int) -> None:
     # With 8 of 75 MiB, a vector env could not be made where files or address spaces are limited.
@@ -210,7 +210,7 @@ class TestPool:
             assert_identical(envs.step(ACTIONS), sync.step(ACTIONS))
             assert pool_of(envs) is None
 
-    @pytest.mark.parametrize(("leaves", "least"), [(1, 1 << 17), (2, 1 << 17), (16, 1 << 18)])
+    @pytest.mark.parametrize(("leaves", "least"), [(1, 1 << 19), (2, 1 << 19), (64, 1 << 20)])
     def test_a_pool_begins_at_its_least_size(self, leaves: int, least: int) -> None:
         for size, has_pool in ((least, True), (least - 1, False)):
             parts = [
