@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from tests.compare import assert_identical
 from tests.contract import ALL_SPACES
-from tests.crosses import diagonal
+from tests.crosses import FASTEST, diagonal
 from tests.envs import Sampler, ledger_vector, ledgers
 from tests.vector.model import Model, Row, assert_shows
 from tests.vector.wrapped import WRAPPERS
@@ -38,6 +38,7 @@ from vecspaces.errors import (
 )
 from vecspaces.spaces import Space
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, ThreadVectorEnv
+from vecspaces.vector.group import slot_writer
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 COUNT = 4
@@ -501,6 +502,16 @@ def test_wrappers_around_sync(around: str, mode: str) -> None:
 @diagonal(workers=list(WORKERS), mode=MODES)
 def test_workers(workers: str, mode: str) -> None:
     run(machine(mode=mode, backend=WORKERS[workers]), 3, shrinks=False)
+
+
+@diagonal(workers=["sync", "2, forked", "2 threads"], mode=MODES)
+def test_observations_that_are_written_at_once(
+    workers: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_writer, "_LARGE", 1)
+    forked = partial(AsyncVectorEnv, num_workers=2, context=FASTEST)
+    backends = {**WORKERS, "sync": SyncVectorEnv, "2, forked": forked}
+    run(machine(mode=mode, backend=backends[workers]), 3, shrinks=False)
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,33 @@ def make(count: int, kind: str, backend: Any, **options: Any) -> Any:
 def values(observations: Any, kind: str) -> list[int]:
     """Return the value of each row, all of whose entries are equal."""
     images = observations if kind == "array" else observations["image"]
-    flat = images.reshape(len(images), -1)
+    flat = images.reshape(len(images), int(np.prod(SHAPE)))
     assert (flat == flat[:, :1]).all()
     return flat[:, 0].tolist()
+
+
+class Follower:
+    """What the environments of a vector env show, in lists."""
+
+    def __init__(self, count: int, mode: str) -> None:
+        self.steps, self.ended, self.mode = [0] * count, [False] * count, mode
+
+    def check(self, rows: Sequence[int], kind: str, result: Any) -> list[int]:
+        """Check a step of some rows; return the value of the observation of each."""
+        observations, rewards, terminations, _, infos = result
+        for place, row in enumerate(rows):
+            is_reset = self.mode == "next_step" and self.ended[row]
+            steps = self.steps[row] = 0 if is_reset else self.steps[row] + 1
+            self.ended[row] = steps == 2 + row % 2
+            assert (rewards[place], terminations[place]) == (steps, self.ended[row])
+            if self.ended[row] and self.mode == "same_step":
+                final = infos["final_obs"][place]
+                image = final if kind == "array" else final["image"]
+                assert (image == 10 * row + steps).all()
+                self.steps[row] = 0
+        expected = [10 * row + self.steps[row] for row in rows]
+        assert values(observations, kind) == expected
+        return expected
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
@@ -68,27 +93,46 @@ def test_step_returns_the_observations_of_all(
 ) -> None:
     with make(count, kind, backend, autoreset_mode=mode) as envs:
         envs.reset()
-        kept, steps, ended = [], [0] * count, [False] * count
+        kept, follower = [], Follower(count, mode)
         for _ in range(7):
-            observations, rewards, terminations, _, infos = envs.step(np.zeros(count, np.int64))
-            for row in range(count):
-                is_reset = mode == "next_step" and ended[row]
-                steps[row] = 0 if is_reset else steps[row] + 1
-                ended[row] = steps[row] == 2 + row % 2
-                assert rewards[row] == steps[row]
-                if ended[row] and mode == "same_step":
-                    final = infos["final_obs"][row]
-                    assert values(
-                        {"image": final[None]}
-                        if kind == "array"
-                        else {"image": final["image"][None]},
-                        "dict",
-                    ) == [10 * row + steps[row]]
-                    steps[row] = 0
-            assert terminations.tolist() == ended
-            kept.append((observations, [10 * row + steps[row] for row in range(count)]))
+            result = envs.step(np.zeros(count, np.int64))
+            kept.append((result[0], follower.check(range(count), kind, result)))
         for observations, expected in kept:
             assert values(observations, kind) == expected
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("backend", ["sync", "async", "thread"])
+def test_rows_are_their_own_in_random_calls(backend: str, mode: str) -> None:
+    rng, rows = np.random.default_rng(0), np.arange(6)
+    with make(6, "array", backend, autoreset_mode=mode) as envs:
+        envs.reset(), envs.recv(6)
+        follower, sent = Follower(6, mode), set[int]()
+        for call in rng.choice(["step", "some", "send", "recv", "send_reset", "mask"], 150):
+            free = np.array([row for row in rng.permutation(rows) if row not in sent], np.int64)
+            free = free[: rng.integers(6) + 1]
+            actions = np.zeros(len(free), np.int64)
+            if call == "some":
+                follower.check(free, "array", envs.step(actions, free))
+            elif call == "send":
+                envs.send(actions, free)
+                sent.update(free.tolist())
+            elif call == "recv" and sent:
+                *result, received = envs.recv(rng.integers(len(sent)) + 1)
+                follower.check(received, "array", result)
+                sent.difference_update(received.tolist())
+            elif call == "step" and not sent:
+                follower.check(rows, "array", envs.step(np.zeros(6, np.int64)))
+            elif call in ("send_reset", "mask") and not sent:
+                if call == "send_reset":
+                    envs.send_reset(free)
+                else:
+                    envs.reset(options={"reset_mask": np.isin(rows, free)})
+                shown = envs.recv(len(free))
+                assert sorted(shown.env_ids) == sorted(free)
+                assert values(shown[0], "array") == [10 * row for row in shown.env_ids]
+                for row in free:
+                    follower.steps[row], follower.ended[row] = 0, False
 
 
 @pytest.mark.parametrize("kind", SPACES)
