@@ -350,15 +350,19 @@ def test_reset_drops_the_failure_of_a_step_that_was_interrupted(
 
 
 @pytest.mark.parametrize("kind", [ThreadVectorEnv, AsyncVectorEnv])
-def test_step_wait_ends_if_another_thread_used_the_vector_env(kind: Any, tmp_path: Path) -> None:
+def test_step_wait_ends_if_another_thread_used_the_vector_env(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     factories = [partial(Gated, tmp_path / "gate", number, length=99) for number in range(2)]
     with kind(factories, num_workers=2, slow_warning=0.4) as envs:
         envs.reset(seed=0)
         envs.step_async([1, 4])
-        # As a call does that comes while this thread reads replies.
-        threading.Timer(0.1, envs._engine._lose).start()
-        with pytest.raises(ResetNeededError, match="another thread"):
-            envs.step_wait()
+        wait, lose = envs._backend.wait, envs._engine._lose
+        with monkeypatch.context() as patch:
+            # As a call does that comes while this thread reads replies.
+            patch.setattr(envs._backend, "wait", lambda seconds: (lose(), wait(seconds))[1])
+            with pytest.raises(ResetNeededError, match="another thread"):
+                envs.step_wait()
         (tmp_path / "gate").touch()
         envs.reset(seed=0)
         assert envs.step([1, 1])[1].shape == (2,)
