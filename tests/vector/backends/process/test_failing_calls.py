@@ -39,9 +39,9 @@ CALLS: dict[str, tuple[Any, str]] = {
     "dup": (os, "dup"),
 }
 OF_METHOD = {
-    "fork": [name for name in CALLS if name != "fork_exec"],
+    # multiprocessing loses descriptors when its forks, or its client of the fork server, fail.
+    "fork": [name for name in CALLS if name not in ("fork", "fork_exec", "pipe")],
     "spawn": [name for name in CALLS if name != "fork"],
-    # multiprocessing loses descriptors when its client of the fork server fails.
     "forkserver": [name for name in CALLS if name not in ("fork", "fork_exec", "pipe", "dup")],
 }
 MEMORY = ("memfd_create", "ftruncate", "mmap", "dup")

@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -234,22 +233,12 @@ def start_process(
                     process.start()
         process.name = name
         return WorkerProcess(process, tree)
-    except BaseException as error:
+    except BaseException:
         if process.pid is not None:
             process.kill()
             process.join(_KILL_SECONDS)
             _close(process)
-        elif method == "fork":
-            _close_pipes(error)
         raise
-
-
-def _close_pipes(error: BaseException) -> None:
-    """Close the pipes that multiprocessing opened for a fork, and does not close if that fails."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_name == "_launch":
-            ends = map(frame.f_locals.get, ("parent_r", "child_w", "child_r", "parent_w"))
-            descriptors.close(*(end for end in ends if end is not None))
 
 
 @contextlib.contextmanager
