@@ -32,7 +32,7 @@ from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 NUM_ENVS = 256
 MANY, MOST = 4096, 20_000
 METHODS = ("fork", "forkserver", "spawn")
-#: What the fork server imports.
+#: What the fork server imports, and this module, which each process imports as its main module.
 PRELOADED = ["vecspaces.vector.backends.process.worker", "vecspaces.adapters.gymnasium.spaces"]
 
 
@@ -119,7 +119,7 @@ def start_by_method(rounds: int) -> None:
     )
     table = make_table(title, "environments", "workers", *METHODS, left=1)
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    multiprocessing.set_forkserver_preload(PRELOADED)
+    multiprocessing.set_forkserver_preload([*PRELOADED, "benchmarks.startup"])
     for num_envs, num_workers in ((64, 64), (128, 128), (MANY, 2), (MOST, 2)):
         cells = []
         for method in METHODS:
