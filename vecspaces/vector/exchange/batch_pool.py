@@ -47,7 +47,8 @@ class BatchPool:
     def __init__(self, layout: Layout, arena: Arena) -> None:
         self._layout, self._arena = layout, arena
         self._batches = layout.bind(arena)
-        # By batch, a reference to the object that its arrays refer to.
+        # By batch, a weak reference to the object to which its arrays refer; those of retired
+        # batches are kept.
         self._users: list[Callable[[], Any]] = [lambda: None] * layout.slots
         self._retired: dict[int, Any] = {}
         self.number = 0

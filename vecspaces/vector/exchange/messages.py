@@ -53,7 +53,8 @@ STEPS = (Op.STEP, Op.STEP_ROWS)
 
 # One message is this header and then its payload. A reply carries the sequence number of its
 # command, so that a late one is recognised and never taken for the reply to another command.
-# Op, slot, sequence number, bytes of payload.
+# Op, slot, sequence number, bytes of payload. With a `BatchPool`, commands name slot and batch as
+# `batch * slots + slot`; replies name the slot.
 HEADER = struct.Struct("<BxxxIQQ")
 
 

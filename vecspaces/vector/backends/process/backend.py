@@ -306,8 +306,7 @@ class ProcessBackend(RemoteBackend):
 
     def issue(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
         """Send a command to workers, after every payload is packed."""
-        pool = self.buffers.pool
-        place = slot
+        pool, place = self.buffers.pool, slot
         if pool is not None and op is _STEP:
             place += pool.choose() * self.buffers.plan.slots
         if op is _STEP and self._is_plain:
