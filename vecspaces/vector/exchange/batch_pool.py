@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,13 +47,17 @@ class BatchPool:
 
     def __init__(self, layout: Layout, arena: Arena) -> None:
         self._layout, self._arena = layout, arena
-        self._batches = layout.bind(arena)
         # By batch, a weak reference to the object to which its arrays refer; those of retired
         # batches are kept.
         self._users: list[Callable[[], Any]] = [lambda: None] * layout.slots
         self._retired: dict[int, Any] = {}
         self.number = 0
         _POOLS.append(weakref.ref(self, _POOLS.remove))
+
+    @cached_property
+    def _batches(self) -> tuple[Rows, ...]:
+        """The batches as workers fill them; the caller needs none."""
+        return self._layout.bind(self._arena)
 
     def choose(self) -> int:
         """Choose a free batch for a step; return its number."""

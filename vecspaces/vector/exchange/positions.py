@@ -52,11 +52,12 @@ class Positions:
 
         `counts`: False for environments that reset themselves, whose episodes are not counted.
         """
+        first = row * _WIDTH
         if seed is not None:
-            self._numbers[row * _WIDTH + _SEED] = max(_NO_SEED + 1, min(int(seed), _LARGEST))
-            self._numbers[row * _WIDTH + _BEFORE] = self._counts[row]
+            self._numbers[first + _SEED] = max(_NO_SEED + 1, min(int(seed), _LARGEST))
+            self._numbers[first + _BEFORE] = self._counts[row]
         if not counts:
-            self._numbers[row * _WIDTH + _BEFORE] = _NOT_COUNTED
+            self._numbers[first + _BEFORE] = _NOT_COUNTED
         self.begin_next(worker, row)
 
     def begin_next(self, worker: int, row: int) -> None:
